@@ -1,0 +1,5 @@
+"""All settings stand in setup.cfg."""
+
+from setuptools import setup
+
+setup()
