@@ -1,0 +1,112 @@
+"""check(): every finding about one config in one context. Pure: no disk, no GPU, nothing is changed."""
+
+from __future__ import annotations
+
+import copy
+
+from .context import ENTRIES, RAW, Context
+from .document import Document, dotted
+from .finding import ERROR, Finding, sort_key
+from .hjson_reading import read_as_hjson
+from .parser import parse
+from .plain import document_of_dict
+from .resolve import ResolvedConfig
+from .rules import all_rules
+from .rules.rule import Hit, Rule
+from .view import MISSING, View
+
+
+def check(source: str | dict | ResolvedConfig, context: Context | None = None) -> list[Finding]:
+    """All findings, sorted by place.
+
+    Args:
+        source: JSON text, a ResolvedConfig, or a dict.
+        context: what is known about the run; by default an HF Trainer run of unknown size.
+
+    Raises:
+        ValueError: a context that names no entry point (a mistake of the calling program).
+    """
+    context = context or Context()
+    if context.entry not in ENTRIES:
+        raise ValueError(f"entry is {context.entry!r}; one of {', '.join(ENTRIES)}")
+    view = View(read(source, context), context)
+    findings = []
+    for rule in all_rules().values():
+        findings.extend(_run(rule, view))
+    return sorted(set_of(findings), key=sort_key)
+
+
+def read(source: str | dict | ResolvedConfig, context: Context) -> Document:
+    """Parse a source into a document, the way the entry point reads it."""
+    if isinstance(source, ResolvedConfig):
+        source = source.text
+    if not isinstance(source, str):
+        return document_of_dict(source)
+    document = parse(source)
+    if context.entry == RAW and document.problems:
+        read_as_hjson(document)
+    return document
+
+
+def set_of(findings: list[Finding]) -> list[Finding]:
+    """Without exact repeats (values may be unhashable)."""
+    seen, kept = set(), []
+    for finding in findings:
+        key = (finding.rule, finding.pointer, finding.line, finding.column, finding.message)
+        if key not in seen:
+            seen.add(key)
+            kept.append(finding)
+    return kept
+
+
+def _run(rule: Rule, view: View) -> list[Finding]:
+    """One rule's findings. A rule that crashes becomes a finding: a bug here must not hide the others."""
+    try:
+        return [_finding(rule, hit, view) for hit in rule.find(view)]
+    except Exception as bug:
+        message = f"rule {rule.id} ({rule.slug}) failed on this config: {type(bug).__name__}: {bug}"
+        help = "this is a bug of zerotune, not of your config; please report it with the file"
+        return [Finding("ZT000", "rule-crashed", "warning", "", None, None, None, message, help)]
+
+
+def _finding(rule: Rule, hit: Hit, view: View) -> Finding:
+    document = view.document
+    value = view.get_pointer(hit.pointer, None)
+    facts = {"key": dotted(hit.pointer), "value": shown(value), **hit.facts}
+    span = hit.span or document.span(hit.pointer, hit.at_key)
+    line = column = None
+    length = 1
+    if span and document.text is not None:
+        line, column = document.line_column(span[0])
+        length = max(1, span[1] - span[0])
+    return Finding(
+        rule=rule.id,
+        slug=rule.slug,
+        severity=hit.severity or rule.severity,
+        pointer=hit.pointer,
+        line=line,
+        column=column,
+        value=copy.deepcopy(value),
+        message=rule.message.format_map(facts),
+        help=rule.help.format_map(facts),
+        fix=hit.fix,
+        source=rule.source,
+        length=length,
+    )
+
+
+def shown(value: object, limit: int = 60) -> str:
+    """A value as it stands in JSON, shortened."""
+    import json
+
+    if value is MISSING:
+        return "nothing"
+    try:
+        text = json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        text = repr(value)
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def has_errors(findings: list[Finding]) -> bool:
+    return any(finding.severity == ERROR for finding in findings)

@@ -1,0 +1,111 @@
+"""What rules look at: a config with the engine's reading of it. Read only."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from .context import RAW, Context
+from .document import Document, join, split
+
+MISSING = object()
+
+
+class View:
+    """A document in a context, with lookups that never raise."""
+
+    def __init__(self, document: Document, context: Context):
+        self.document = document
+        self.context = context
+        self.config: dict = document.value if isinstance(document.value, dict) else {}
+
+    @property
+    def raw(self) -> bool:
+        return self.context.entry == RAW
+
+    def get(self, path: str, default: object = None) -> object:
+        """The value at a dotted path; `default` when a part is missing or is no block."""
+        node: object = self.config
+        for part in path.split("."):
+            if not isinstance(node, dict) or part not in node:
+                return default
+            node = node[part]
+        return node
+
+    def get_pointer(self, pointer: str, default: object = None) -> object:
+        """The value at a JSON pointer; lists are entered by index."""
+        node: object = self.config
+        for part in split(pointer):
+            if isinstance(node, list) and part.isdigit() and int(part) < len(node):
+                node = node[int(part)]
+            elif isinstance(node, dict) and part in node:
+                node = node[part]
+            else:
+                return default
+        return node
+
+    def has(self, path: str) -> bool:
+        return self.get(path, MISSING) is not MISSING
+
+    def block(self, path: str) -> dict:
+        """The block at a path; empty when it is missing or is no block."""
+        found = self.get(path)
+        return found if isinstance(found, dict) else {}
+
+    def number(self, path: str) -> int | float | None:
+        """The value at a path when it is a number."""
+        value = self.get(path)
+        return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+    @cached_property
+    def stage(self) -> int | None:
+        """The ZeRO stage the engine runs with; None when it can't be known from here.
+
+        Missing is 0 (zero/config.py). "auto": accelerate takes 2, plain DeepSpeed drops it and takes 0 (d16, a047).
+        """
+        zero = self.get("zero_optimization", MISSING)
+        if zero is MISSING:
+            return 0
+        if zero is True:
+            return 1
+        if not isinstance(zero, dict):
+            return None
+        value = zero.get("stage", 0)
+        if value == "auto":
+            return 0 if self.raw else 2
+        if isinstance(value, str) and value.strip().isdigit():
+            value = int(value)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        return value if isinstance(value, int) and 0 <= value <= 3 else None
+
+    def device(self, which: str) -> str:
+        """Target of offload_optimizer or offload_param as the engine sees it: none, cpu, nvme or what is written."""
+        block = self.get(f"zero_optimization.{which}")
+        if isinstance(block, dict):
+            device = block.get("device", "none")
+            return "none" if device in ("auto", None) else str(device)
+        old = "cpu_offload" if which == "offload_optimizer" else "cpu_offload_param"
+        return "cpu" if self.get(f"zero_optimization.{old}") is True else "none"
+
+    def enabled(self, block: str) -> bool:
+        """Whether a block's `enabled` is on, "auto" resolved from TrainingArguments where the Trainer does."""
+        value = self.get(f"{block}.enabled")
+        if value == "auto" and block in ("bf16", "fp16") and not self.raw:
+            arguments = (self.context.argument(block), self.context.argument(f"{block}_full_eval"))
+            return any(arguments)
+        return truth(value)
+
+
+def truth(value: object) -> bool:
+    """A boolean as pydantic reads it: true, 1, "true", "yes", "on", "1" ... ; anything else is off."""
+    if isinstance(value, str):
+        return value.lower() in ("true", "1", "yes", "on", "t", "y")
+    return value is True or (isinstance(value, (int, float)) and value == 1)
+
+
+def pointer(path: str) -> str:
+    """JSON pointer of a dotted path."""
+    made = ""
+    for part in path.split("."):
+        made = join(made, part)
+    return made
