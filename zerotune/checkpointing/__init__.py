@@ -1,0 +1,1 @@
+"""Save, retain, resume and export checkpoints. Importing the package imports nothing heavy."""

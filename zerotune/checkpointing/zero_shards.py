@@ -1,0 +1,272 @@
+"""What a DeepSpeed ZeRO checkpoint holds: for every weight, the byte ranges of the ranks' files that make it up.
+
+Format, read from deepspeed/runtime/engine.py, zero/stage_1_and_2.py, zero/stage3.py and utils/zero_to_fp32.py of
+DeepSpeed 0.19.8:
+
+- `*zero_pp_rank_R_mp_rank_00_optim_states.pt`, one a rank: the fp32 master weights, flat, without names.
+  Stages 1 and 2: one vector a parameter group, cut into ranks; rank slices in order are the whole group. Stage 3:
+  one vector a sub-group; a parameter of n elements takes ceil(n / ranks) elements of every rank's vector.
+- `mp_rank_00_model_states.pt` (stages 0-2) or one file a rank (stage 3): names and shapes in the order of the
+  vectors, frozen parameters, buffers, and which names share one tensor (said by rank 0 alone).
+"""
+
+import math
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from itertools import accumulate
+from pathlib import Path
+
+from zerotune.checkpointing.torch_archive import ITEM_BYTES, StoredTensor, read_archive
+from zerotune.checkpointing.zero_files import RankFiles, find_rank_files
+from zerotune.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A run of elements: `num_elements` of type `dtype` from byte `offset` of `path`."""
+
+    path: Path
+    dtype: str
+    offset: int
+    num_elements: int
+
+
+@dataclass(frozen=True)
+class SourceTensor:
+    """A whole weight: its pieces in order hold its elements, row-major. `strided` is set instead when not row-major."""
+
+    name: str
+    shape: tuple[int, ...]
+    pieces: tuple[Piece, ...]
+    strided: StoredTensor | None = None
+
+    @property
+    def num_elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def dtype(self) -> str:
+        return self.strided.dtype if self.strided else self.pieces[0].dtype if self.pieces else "F32"
+
+
+@dataclass
+class ZeroCheckpoint:
+    """Everything needed to write the weights.
+
+    Attributes:
+        folder: where the ranks' files lie.
+        stage: ZeRO stage 0-3.
+        world_size: data-parallel ranks.
+        tensors: name -> weight or buffer, each stored tensor once.
+        shared: name -> the name in `tensors` that holds the same tensor.
+        buffers: names in `tensors` that are buffers.
+        step: optimizer steps done, None if unknown.
+        deepspeed_version: of the writer, None if unknown.
+    """
+
+    folder: Path
+    stage: int
+    world_size: int
+    tensors: dict[str, SourceTensor] = field(default_factory=dict)
+    shared: dict[str, str] = field(default_factory=dict)
+    buffers: set[str] = field(default_factory=set)
+    step: int | None = None
+    deepspeed_version: str | None = None
+
+
+def read_zero_checkpoint(folder: Path) -> ZeroCheckpoint:
+    """Index the ranks' files in `folder` (the one that holds `*_model_states.pt`); reads no weights.
+
+    Raises:
+        UsageError: a rank's file is missing, truncated, of another run, or of a layout that cannot be exported.
+    """
+    files = find_rank_files(folder)
+    states = [read_archive(path) for path in files.model]
+    optimizers = [read_archive(path).get("optimizer_state_dict") for path in files.optimizer]
+    stage = _check_same_run(files, states, optimizers)
+    first = states[0]
+    checkpoint = ZeroCheckpoint(
+        folder=folder,
+        stage=stage,
+        world_size=len(files.optimizer) or int(first.get("dp_world_size") or 1),
+        step=first.get("global_steps"),
+        deepspeed_version=first.get("ds_version"),
+    )
+    _add_buffers(checkpoint, first)
+    _add_frozen(checkpoint, states)
+    if stage == 3:
+        _add_stage3(checkpoint, first["param_shapes"], [state["fp32_flat_groups"] for state in optimizers])
+    elif stage:
+        _add_stage12(checkpoint, first["param_shapes"], optimizers)
+    _add_shared(checkpoint, first)
+    return checkpoint
+
+
+def _check_same_run(files: RankFiles, states: list[dict], optimizers: list[dict]) -> int:
+    """The ZeRO stage, after every file agreed about ranks, stage and step."""
+    for path, state in zip(files.model, states, strict=True):
+        if not isinstance(state, dict) or "module" not in state or "buffer_names" not in state:
+            raise UsageError(f"{path}: not a model states file of DeepSpeed.")
+    if not optimizers:
+        return 0
+    facts = []
+    for path, state in zip(files.optimizer, optimizers, strict=True):
+        if not isinstance(state, dict) or "zero_stage" not in state:
+            raise UsageError(f"{path}: not an optimizer states file of DeepSpeed ZeRO.")
+        facts.append((path, "ranks", _largest(state["partition_count"])))
+        facts.append((path, "ZeRO stage", _number(state["zero_stage"])))
+    for path, state in zip(files.model, states, strict=True):
+        facts.append((path, "ranks", state.get("dp_world_size")))
+        facts.append((path, "step", state.get("global_steps")))
+    problems = _disagreements(facts) + files.count_problems(_largest(optimizers[0]["partition_count"]))
+    if problems:
+        raise UsageError(f"{files.folder}: the files do not make one whole checkpoint:\n  " + "\n  ".join(problems))
+    _refuse_expert_partitions(files, states, optimizers)
+    return _number(optimizers[0]["zero_stage"])
+
+
+def _disagreements(facts) -> list[str]:
+    problems = []
+    for what in dict.fromkeys(what for _, what, _ in facts):
+        named = [(path, value) for path, fact, value in facts if fact == what and value is not None]
+        path, value = named[0] if named else (None, None)
+        other = next(((p, v) for p, v in named if v != value), None)
+        if other:
+            problems.append(
+                f"files of two runs are mixed: {path.name} was written with {what} {value}, "
+                f"{other[0].name} with {what} {other[1]}"
+            )
+    return problems
+
+
+def _refuse_expert_partitions(files: RankFiles, states, optimizers) -> None:
+    if any("ds_zero_partition_groups" in state for state in optimizers) or states[0].get("ds_autoep_layers"):
+        raise UsageError(
+            f"{files.folder}: expert parameters are partitioned over groups of ranks of their own (AutoEP); "
+            "convert with DeepSpeed's ds_to_universal.py instead."
+        )
+
+
+def _largest(count) -> int:
+    return max(count) if isinstance(count, (list, tuple)) else int(count)
+
+
+def _number(stage) -> int:
+    """ZeroStageEnum(2), read as an Opaque with its arguments, or a plain int of an old version."""
+    return int(stage.args[0]) if hasattr(stage, "args") else int(stage)
+
+
+def _whole(name: str, stored: StoredTensor, shape=None) -> SourceTensor:
+    if not stored.contiguous:
+        return SourceTensor(name, stored.shape, (), strided=stored)
+    piece = Piece(stored.path, stored.dtype, stored.offset, stored.num_elements)
+    return SourceTensor(name, tuple(shape or stored.shape), (piece,) if stored.num_elements else ())
+
+
+def _add_buffers(checkpoint: ZeroCheckpoint, state: dict) -> None:
+    for name in state["buffer_names"]:
+        if name in state["module"]:
+            checkpoint.tensors[name] = _whole(name, state["module"][name])
+            checkpoint.buffers.add(name)
+
+
+def _add_frozen(checkpoint: ZeroCheckpoint, states: list[dict]) -> None:
+    """Weights that the optimizer does not own. Stages 0 and 1 keep them only in `module`, in the compute precision;
+    zero_to_fp32 leaves those out (deepspeed/runtime/engine.py: _save_checkpoint saves fragments from stage 2 on)."""
+    shapes = states[0].get("frozen_param_shapes")
+    if checkpoint.stage == 3:
+        for name, shape in (shapes or {}).items():
+            fragments = [state["frozen_param_fragments"][name] for state in states]
+            ranks = [[Run(fragment, 0, fragment.num_elements)] for fragment in fragments]
+            checkpoint.tensors[name] = _joined(name, shape, ranks)
+        return
+    if shapes:
+        fragments = states[0]["frozen_param_fragments"]
+        checkpoint.tensors.update({name: _whole(name, fragments[name], shape) for name, shape in shapes.items()})
+        return
+    optimized = {name for group in states[0].get("param_shapes") or [] for name in group}
+    aliases = states[0].get("shared_params") or {}
+    for name, stored in states[0]["module"].items():
+        if name not in optimized and name not in aliases and isinstance(stored, StoredTensor):
+            checkpoint.tensors.setdefault(name, _whole(name, stored))
+
+
+@dataclass(frozen=True)
+class Run:
+    """Elements [first, last) of a flat stored vector."""
+
+    vector: StoredTensor
+    first: int
+    last: int
+
+
+def _joined(name: str, shape, ranks: list[list[Run]]) -> SourceTensor:
+    """The ranks' runs, cut where the padding of the last ones begins."""
+    left = math.prod(shape)
+    pieces = []
+    for run in (run for runs in ranks for run in runs):
+        take = min(run.last - run.first, left)
+        if take > 0:
+            offset = run.vector.offset + run.first * ITEM_BYTES[run.vector.dtype]
+            pieces.append(Piece(run.vector.path, run.vector.dtype, offset, take))
+            left -= take
+    if left:
+        raise UsageError(
+            f"{name}: the ranks' files hold {left:,} elements too few for its shape {tuple(shape)}. "
+            "Weights offloaded to NVMe are not inside the checkpoint; otherwise a file is damaged."
+        )
+    return SourceTensor(name, tuple(shape), tuple(pieces))
+
+
+def _runs(vectors: list[StoredTensor], ends: list[int], first: int, last: int) -> list[Run]:
+    """Elements [first, last) of the vectors' concatenation. `ends` are their cumulative lengths."""
+    runs = []
+    index = bisect_right(ends, first)
+    while first < last and index < len(vectors):
+        start = ends[index] - vectors[index].num_elements
+        stop = min(last, ends[index])
+        if stop > first:
+            runs.append(Run(vectors[index], first - start, stop - start))
+            first = stop
+        index += 1
+    return runs
+
+
+def _add_stage12(checkpoint: ZeroCheckpoint, groups: list[dict], optimizers: list[dict]) -> None:
+    paddings = optimizers[0].get("param_alignment_paddings")
+    for index, shapes in enumerate(groups):
+        slices = [state["single_partition_of_fp32_groups"][index] for state in optimizers]
+        ends = list(accumulate(vector.num_elements for vector in slices))
+        first = 0
+        for position, (name, shape) in enumerate(shapes.items()):
+            last = first + math.prod(shape)
+            checkpoint.tensors[name] = _joined(name, shape, [_runs(slices, ends, first, last)])
+            first = last + (paddings[index][position] if paddings else 0)
+        _check_consumed(checkpoint, first, ends[-1], 2 * checkpoint.world_size)
+
+
+def _add_stage3(checkpoint: ZeroCheckpoint, groups: list[dict], vectors: list[list[StoredTensor]]) -> None:
+    ends = [list(accumulate(vector.num_elements for vector in rank)) for rank in vectors]
+    first = 0
+    for name, shape in ((name, shape) for group in groups for name, shape in group.items()):
+        last = first + math.ceil(math.prod(shape) / checkpoint.world_size)
+        ranks = [_runs(rank, end, first, last) for rank, end in zip(vectors, ends, strict=True)]
+        checkpoint.tensors[name] = _joined(name, shape, ranks)
+        first = last
+    for end in ends:
+        _check_consumed(checkpoint, first, end[-1], 1)
+
+
+def _check_consumed(checkpoint: ZeroCheckpoint, used: int, available: int, alignment: int) -> None:
+    if math.ceil(used / alignment) != math.ceil(available / alignment):
+        raise UsageError(
+            f"{checkpoint.folder}: the names and shapes account for {used:,} elements but the optimizer files hold "
+            f"{available:,}. Files of two different models are mixed."
+        )
+
+
+def _add_shared(checkpoint: ZeroCheckpoint, state: dict) -> None:
+    for alias, kept in (state.get("shared_params") or {}).items():
+        if kept in checkpoint.tensors:
+            checkpoint.tensors.pop(alias, None)
+            checkpoint.shared[alias] = kept
