@@ -12,10 +12,10 @@ class UsageError(Exception):
     """
 
 
-def nearest(word: str, choices, number: int = 3) -> list[str]:
+def nearest(word: str, choices, number: int = 3, cutoff: float = 0.5) -> list[str]:
     """The choices closest to `word`, best first: for 'did you mean' in messages."""
     import difflib
 
     by_lower = {choice.lower(): choice for choice in choices}
-    close = difflib.get_close_matches(word.lower(), by_lower, n=number, cutoff=0.5)
+    close = difflib.get_close_matches(word.lower(), by_lower, n=number, cutoff=cutoff)
     return [by_lower[name] for name in close]

@@ -45,6 +45,11 @@ class Document:
     hjson: bool = False
     _line_starts: list[int] | None = None
 
+    @property
+    def judgeable(self) -> bool:
+        """Whether what was meant is plain enough to judge keys and values."""
+        return self.hjson or all(problem.clean for problem in self.problems)
+
     def line_column(self, offset: int) -> tuple[int, int]:
         """1-based line and column of an offset."""
         if self._line_starts is None:

@@ -6,21 +6,31 @@ from functools import cached_property
 
 from .context import RAW, Context
 from .document import Document, join, split
+from .schema import Violation, violations
 
 MISSING = object()
 
 
 class View:
-    """A document in a context, with lookups that never raise."""
+    """A document in a context, with lookups that never raise.
+
+    judged: there is a config to judge; false when the text is too broken for that.
+    """
 
     def __init__(self, document: Document, context: Context):
         self.document = document
         self.context = context
-        self.config: dict = document.value if isinstance(document.value, dict) else {}
+        self.judged = isinstance(document.value, dict) and document.judgeable
+        self.config: dict = document.value if self.judged else {}
 
     @property
     def raw(self) -> bool:
         return self.context.entry == RAW
+
+    @cached_property
+    def violations(self) -> list[Violation]:
+        """Where the config breaks the schema; empty when there is no config to judge."""
+        return violations(self.config) if self.config else []
 
     def get(self, path: str, default: object = None) -> object:
         """The value at a dotted path; `default` when a part is missing or is no block."""

@@ -8,7 +8,7 @@ from .rule import RULES, Case, Hit, Rule
 @cache
 def all_rules() -> dict[str, Rule]:
     """Every rule, sorted by id."""
-    from . import reading  # noqa: F401
+    from . import auto, batch, keys, offload, precision, reading, trainer, values  # noqa: F401
 
     return dict(sorted(RULES.items()))
 

@@ -1,0 +1,234 @@
+"""ZT1xx, first part: keys that the engine doesn't know, or knew once."""
+
+from __future__ import annotations
+
+from zerotune.errors import nearest
+
+from ..document import dotted, join, split
+from ..finding import ERROR, WARNING, Fix
+from ..schema import fields, homes, schema
+from ..view import MISSING
+from .rule import Hit, case, rule
+
+CONFIG = "deepspeed 0.19.8 runtime/config.py (open top level), runtime/config_utils.py:110 (extra='forbid')"
+
+
+def unknown(view):
+    """Unknown keys with what the engine does about them: (violation, name, block path, severity)."""
+    for violation in view.violations:
+        if violation.kind != "unknown":
+            continue
+        name = split(violation.pointer)[-1]
+        where = dotted(violation.pointer.rpartition("/")[0])
+        refused = violation.node.get("x-unknown") == "refused"
+        if refused or not name.startswith(("_", "//", "#", "$")):
+            yield violation, name, where, ERROR if refused else WARNING
+
+
+def does(severity: str) -> str:
+    return "DeepSpeed refuses it" if severity == ERROR else "DeepSpeed ignores it without a word"
+
+
+def place(where: str) -> str:
+    return where or "the top level"
+
+
+def misspelt_as(name: str, where: str) -> str | None:
+    """The key of the same block that was most likely meant."""
+    node = schema()
+    for part in where.split(".") if where else ():
+        node = node.get("properties", {}).get(part, {})
+    choices = [key for key, child in node.get("properties", {}).items() if "x-removed" not in child]
+    folded = {key.lower().replace("_", "").replace("-", ""): key for key in choices}
+    plain = name.lower().replace("_", "").replace("-", "").replace(" ", "")
+    if plain in folded:
+        return folded[plain]
+    # Short names need a closer match: "fp8" is not fp16.
+    cutoff = 0.8 if len(name) > 5 else 0.9
+    close = nearest(name, choices, 1, cutoff)
+    longer = [key for key in choices if len(key) > 8 and (name.startswith(key) or key.startswith(name))]
+    return next(iter(close or longer), None)
+
+
+def home_of(name: str, where: str) -> list[str]:
+    """Blocks that have this key, when `where` does not. Generic names such as `enabled` have no home."""
+    blocks = [block for block in homes().get(name, ()) if block != where]
+    return blocks if len(blocks) <= 2 else []
+
+
+@rule(
+    "ZT101",
+    "misplaced-key",
+    WARNING,
+    keys=("zero_optimization.offload_optimizer", "zero_optimization.offload_param"),
+    message="{name} belongs under {home}, not under {where}: {does}",
+    help="move it to {target}",
+    source=CONFIG,
+    bad=[
+        case({"offload_optimizer": {"device": "cpu"}}),
+        case({"zero_optimization": {"gradient_clipping": 1.0}}),
+        case({"optimizer": {"type": "AdamW", "lr": 0.001}}, entry="raw"),
+    ],
+    good=[case({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})],
+)
+def misplaced_key(view):
+    """The key exists, in another block. Where it stands the engine ignores or refuses it (a032, c051)."""
+    for violation, name, where, severity in unknown(view):
+        blocks = home_of(name, where)
+        if blocks:
+            target = ".".join(filter(None, (blocks[0], name)))
+            pointer = join("", target.replace(".", "/")).replace("~1", "/")
+            facts = {"name": name, "where": place(where), "does": does(severity), "target": target}
+            facts["home"] = " or ".join(map(place, blocks))
+            free = view.get(target, MISSING) is MISSING and len(blocks) == 1
+            yield Hit(
+                violation.pointer,
+                facts,
+                at_key=True,
+                severity=severity,
+                fix=Fix("move", violation.pointer, pointer) if free else None,
+            )
+
+
+@rule(
+    "ZT102",
+    "misspelt-key",
+    WARNING,
+    keys=("gradient_clipping", "gradient_accumulation_steps"),
+    message="{name} is no key of {where}: {does}",
+    help="did you mean {meant}?",
+    source=CONFIG,
+    bad=[
+        case({"gradient_cliping": 0.5}),
+        case({"Zero_Optimization": {"stage": 2}}, entry="raw"),
+        case({"bf16": {"enable": True}}),
+        case({"checkpoint": {"load_universal_checkpoint": True}}),
+    ],
+    good=[case({"gradient_clipping": 0.5})],
+)
+def misspelt_key(view):
+    """One or two letters off, or in the wrong case. The top level is an open dict: nothing there is refused (a001)."""
+    for violation, name, where, severity in unknown(view):
+        meant = None if home_of(name, where) else misspelt_as(name, where)
+        if meant:
+            facts = {"name": name, "where": place(where), "does": does(severity), "meant": meant}
+            fix = None if meant in view.block(where or "") else Fix("rename", violation.pointer, meant)
+            yield Hit(violation.pointer, facts, at_key=True, severity=severity, fix=fix)
+
+
+@rule(
+    "ZT103",
+    "unknown-key",
+    WARNING,
+    keys=(),
+    message="{name} is no key of {where}: {does}",
+    help="{todo}",
+    source=CONFIG,
+    bad=[case({"totally_unknown": 1}), case({"zero_optimization": {"totally_unknown": 1}})],
+    good=[case({"_comment": "keys that start with _ or // are left alone where the engine ignores them"})],
+)
+def unknown_key(view):
+    """A key that no version we know reads. Blocks of two kinds: pydantic ones refuse it, plain ones ignore it."""
+    for violation, name, where, severity in unknown(view):
+        if home_of(name, where) or misspelt_as(name, where):
+            continue
+        todo = "delete it"
+        known = homes().get(name) or ()
+        close = nearest(name, [path.rpartition(".")[2] for path in fields()], 1, 0.85)
+        if known:
+            todo = f"it is a key of {', '.join(map(place, known[:4]))}"
+        elif close:
+            todo = f"did you mean {close[0]} of {place(homes().get(close[0], ('',))[0])}?"
+        facts = {"name": name, "where": place(where), "does": does(severity), "todo": todo}
+        yield Hit(violation.pointer, facts, at_key=True, severity=severity)
+
+
+@rule(
+    "ZT104",
+    "removed-key",
+    ERROR,
+    keys=tuple(field.path for field in fields().values() if "x-removed" in field.node),
+    message="{key} was removed in DeepSpeed {removed}, which refuses it even when it is switched off",
+    help="delete it. {what}",
+    source="deepspeed 0.19.8 runtime/config.py:133, github.com/deepspeedai/DeepSpeed/issues/8489",
+    bad=[case({"elasticity": {"enabled": False}}), case({"zero_optimization": {"stage": 3, "mics_shard_size": None}})],
+    good=[case({"elasticity": {"enabled": False}}, versions={"deepspeed": "0.18.9"})],
+)
+def removed_key(view):
+    """Features that went: the parser raises DeepSpeedConfigError on the mere key (a056 to a069)."""
+    for violation in view.violations:
+        if violation.kind == "not" and not older(view.context.versions.get("deepspeed"), violation.node["x-removed"]):
+            facts = {"removed": violation.node["x-removed"], "what": violation.node["description"]}
+            yield Hit(violation.pointer, facts, at_key=True, fix=Fix("remove", violation.pointer))
+
+
+def older(version: str | None, than: str) -> bool:
+    """True when a version is given and lies before `than`."""
+    return version is not None and numbers(version) < numbers(than)
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """0.19.8+cu12 -> (0, 19, 8)."""
+    parts = version.split("+")[0].split(".")
+    return tuple(int(part) for part in parts[:3] if part.isdigit())
+
+
+@rule(
+    "ZT105",
+    "deprecated-key",
+    WARNING,
+    keys=tuple(field.path for field in fields().values() if "x-deprecated-for" in field.node),
+    message="{key} is the old form of {new}",
+    help="write {new}",
+    source="deepspeed 0.19.8 runtime/zero/config.py, runtime/precision_config.py",
+    bad=[case({"zero_optimization": {"cpu_offload": True}}), case({"bfloat16": {"enabled": True}}, entry="raw")],
+    good=[case({"zero_optimization": {"offload_optimizer": {"device": "cpu"}}})],
+)
+def deprecated_key(view):
+    """Still read, with a warning in the log; the newer form says more (a070 to a074)."""
+    for path, field in fields().items():
+        new = field.node.get("x-deprecated-for")
+        if new and view.has(path):
+            full = ".".join(filter(None, (field.where, new)))
+            yield Hit(join("", path).replace(".", "/"), {"new": full}, at_key=True)
+
+
+@rule(
+    "ZT106",
+    "deprecated-beside-new",
+    ERROR,
+    keys=("zero_optimization.cpu_offload", "zero_optimization.offload_optimizer"),
+    message="{key} and {new} are both there: DeepSpeed refuses that",
+    help="keep {new}",
+    source="deepspeed 0.19.8 runtime/config_utils.py:85",
+    bad=[case({"zero_optimization": {"cpu_offload": True, "offload_optimizer": {"device": "cpu"}}})],
+    good=[case({"zero_optimization": {"cpu_offload": True}})],
+)
+def deprecated_beside_new(view):
+    """An assertion in the parser, on the mere presence of both (a071)."""
+    pairs = {"cpu_offload": "offload_optimizer", "cpu_offload_param": "offload_param"}
+    pairs["stage3_gather_fp16_weights_on_model_save"] = "gather_16bit_weights_on_model_save"
+    zero = view.block("zero_optimization")
+    for old, new in pairs.items():
+        both = [name for name in (new, f"stage3_{new}") if name in zero]
+        if old in zero and zero[old] != "auto" and both and zero[both[0]] != "auto":
+            pointer = f"/zero_optimization/{old}"
+            facts = {"new": f"zero_optimization.{both[0]}"}
+            yield Hit(pointer, facts, at_key=True, fix=Fix("remove", pointer, safe=False))
+
+
+@rule(
+    "ZT107",
+    "old-bf16-ignored",
+    WARNING,
+    keys=("bfloat16", "bf16"),
+    message="bfloat16 is ignored, because bf16 is there too",
+    help="keep one bf16 block",
+    source="deepspeed 0.19.8 runtime/precision_config.py:35",
+    bad=[case({"bf16": {}, "bfloat16": {"enabled": True}}, entry="raw")],
+    good=[case({"bf16": {"enabled": True}}, entry="raw")],
+)
+def old_bf16_ignored(view):
+    """If bf16 is present at all, even empty, bfloat16 is not looked at (a075)."""
+    if view.has("bfloat16") and view.get("bf16") is not None:
+        yield Hit("/bfloat16", at_key=True, fix=Fix("remove", "/bfloat16", safe=True))

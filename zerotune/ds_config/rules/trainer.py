@@ -1,0 +1,245 @@
+"""ZT2xx, second part: values that the Trainer owns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..context import TRAINER
+from ..finding import ERROR, INFO, WARNING, Fix
+from ..view import MISSING, pointer
+from .rule import Hit, case, rule
+
+HF = "transformers 5.24 integrations/deepspeed.py:134-246 (fill_match)"
+
+
+# Config path -> who owns it under the Trainer.
+OWNERS = {
+    "train_micro_batch_size_per_gpu": "--per_device_train_batch_size",
+    "gradient_accumulation_steps": "--gradient_accumulation_steps",
+    "train_batch_size": "the product of the batch flags and the world size",
+    "gradient_clipping": "--max_grad_norm",
+    "optimizer.params.lr": "--learning_rate",
+    "optimizer.params.betas": "--adam_beta1 and --adam_beta2",
+    "optimizer.params.eps": "--adam_epsilon",
+    "optimizer.params.weight_decay": "--weight_decay",
+    "scheduler.params.warmup_max_lr": "--learning_rate",
+    "scheduler.params.warmup_num_steps": "the warmup of the flags",
+    "scheduler.params.total_num_steps": "the steps of the run",
+    "bf16.enabled": "--bf16",
+    "fp16.enabled": "--fp16",
+}
+
+
+@dataclass(frozen=True)
+class Owned:
+    """A config value that must equal a flag. flag: as it is typed; value: None when it can't be known."""
+
+    path: str
+    flag: str
+    value: object
+    typed: bool
+
+
+def owned(view) -> list[Owned]:
+    """What the Trainer compares, with the values it compares with. Empty when the flags are unknown."""
+    context = view.context
+    if context.entry != TRAINER or context.training_args is None:
+        return []
+    rows = []
+
+    def add(path: str, flag: str, value: object, *names: str) -> None:
+        rows.append(Owned(path, flag, value, any(map(context.typed, names or (flag,)))))
+
+    batch = {} if context.argument("auto_find_batch_size") else batch_values(context)
+    for path, (flag, value, names) in batch.items():
+        add(path, flag, value, *names)
+    add("gradient_accumulation_steps", "gradient_accumulation_steps", context.argument("gradient_accumulation_steps"))
+    add("gradient_clipping", "max_grad_norm", context.argument("max_grad_norm"))
+    betas = [context.argument("adam_beta1"), context.argument("adam_beta2")]
+    add("optimizer.params.lr", "learning_rate", context.argument("learning_rate"))
+    add("optimizer.params.betas", "adam_beta1 and --adam_beta2", betas, "adam_beta1", "adam_beta2")
+    add("optimizer.params.eps", "adam_epsilon", context.argument("adam_epsilon"))
+    add("optimizer.params.weight_decay", "weight_decay", context.argument("weight_decay"))
+    add("scheduler.params.warmup_max_lr", "learning_rate", context.argument("learning_rate"))
+    for kind in ("fp16", "bf16"):
+        value = bool(context.argument(kind) or context.argument(f"{kind}_full_eval"))
+        add(f"{kind}.enabled", kind, value, kind, f"{kind}_full_eval")
+    steps = context.argument("max_steps")
+    if isinstance(steps, int) and steps > 0:
+        add("scheduler.params.total_num_steps", "max_steps", steps)
+    warmup = context.argument("warmup_steps")
+    if isinstance(warmup, int) and warmup >= 1:
+        add("scheduler.params.warmup_num_steps", "warmup_steps", warmup)
+    return rows
+
+
+def batch_values(context) -> dict:
+    micro = context.argument("per_device_train_batch_size")
+    steps = context.argument("gradient_accumulation_steps")
+    values = {"train_micro_batch_size_per_gpu": ("per_device_train_batch_size", micro, ())}
+    if context.world_size and isinstance(micro, int) and isinstance(steps, int):
+        product = (
+            f"per_device_train_batch_size {micro} x --gradient_accumulation_steps {steps} x {context.world_size} ranks"
+        )
+        names = ("per_device_train_batch_size", "gradient_accumulation_steps")
+        values["train_batch_size"] = (product, context.world_size * micro * steps, names)
+    return values
+
+
+FIGHTS = [
+    ({"gradient_clipping": 0.5}, {"max_grad_norm": 1.0}),
+    ({"train_micro_batch_size_per_gpu": 2}, {"per_device_train_batch_size": 4}),
+    ({"optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}}, {"learning_rate": 1e-4}),
+    ({"optimizer": {"type": "AdamW", "params": {"betas": [0.9, 0.95]}}}, {}),
+    ({"bf16": {"enabled": False}}, {"bf16": True}),
+    ({"fp16": {"enabled": True}}, {"fp16": False}),
+]
+
+
+@rule(
+    "ZT210",
+    "fights-flag",
+    ERROR,
+    keys=tuple(OWNERS),
+    message="{key} is {value} here, but --{flag} is {other}{default}",
+    help='write "auto" here, or give both the same value',
+    source=HF,
+    bad=[case(config, training_args=arguments) for config, arguments in FIGHTS]
+    + [case({"train_batch_size": 7}, training_args={"per_device_train_batch_size": 2}, world_size=2)],
+    good=[
+        case({"gradient_clipping": 0.5}, training_args={"max_grad_norm": 0.5}),
+        case({"train_batch_size": 4}, training_args={"per_device_train_batch_size": 2}, world_size=2),
+    ],
+)
+def fights_flag(view):
+    """The Trainer compares both sides and stops with a ValueError, most of them only after the model is loaded
+    (d06 to d13, d25, d33). It compares with the flag's default too."""
+    for row in owned(view):
+        value = view.get(row.path, MISSING)
+        if value is MISSING or value is None or value == "auto" or row.value is None or value == row.value:
+            continue
+        default = "" if row.typed else " (its default)"
+        facts = {"flag": row.flag, "other": shown(row.value), "default": default}
+        yield Hit(pointer(row.path), facts, fix=Fix("set", pointer(row.path), "auto"))
+
+
+def shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@rule(
+    "ZT211",
+    "flag-owns-value",
+    INFO,
+    keys=tuple(OWNERS),
+    message="{key} is {value}; under the Trainer it must equal {flag}",
+    help='write "auto", then the flag alone decides',
+    source=HF,
+    bad=[case({"gradient_clipping": 0.5}), case({"optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}})],
+    good=[case({"gradient_clipping": "auto"}), case({"gradient_clipping": 1.0}, training_args={})],
+)
+def flag_owns_value(view):
+    """Two sources of truth: a literal here and a flag. Any difference stops the run."""
+    if view.context.entry != TRAINER or view.context.training_args is not None:
+        return
+    for path, flag in OWNERS.items():
+        if view.get(path) not in (None, "auto"):
+            yield Hit(pointer(path), {"flag": flag}, fix=Fix("set", pointer(path), "auto"))
+
+
+@rule(
+    "ZT212",
+    "clipping-flag-ignored",
+    WARNING,
+    keys=("gradient_clipping",),
+    message="gradient_clipping is not in the config, so DeepSpeed clips at 1.0 and --max_grad_norm {wanted} is ignored",
+    help='add "gradient_clipping": "auto"',
+    source="deepspeed 0.19.8 runtime/constants.py:203; transformers leaves a missing key alone",
+    bad=[case({"gradient_clipping": ...}, training_args={"max_grad_norm": 0.0})],
+    good=[
+        case({"gradient_clipping": "auto"}, training_args={"max_grad_norm": 0.0}),
+        case({"gradient_clipping": ...}, training_args={"max_grad_norm": 1.0}),
+    ],
+)
+def clipping_flag_ignored(view):
+    """Omitted means 1.0. Asked for 0 or 5, both runs got 1.0 (d09, d36)."""
+    wanted = view.context.argument("max_grad_norm")
+    if view.context.entry == TRAINER and not view.has("gradient_clipping") and wanted not in (None, 1.0):
+        yield Hit("", {"wanted": wanted}, fix=Fix("set", "/gradient_clipping", "auto"))
+
+
+@rule(
+    "ZT213",
+    "precision-flag-ignored",
+    WARNING,
+    keys=("bf16.enabled", "fp16.enabled"),
+    message="--{kind} is on, but the {kind} block has no enabled: the run trains in fp32",
+    help='write "{kind}": {{"enabled": "auto"}}',
+    source="transformers 5.24 integrations/deepspeed.py:185, accelerate 1.15 utils/dataclasses.py:1415",
+    bad=[case({"bf16": {}}, training_args={"bf16": True})],
+    good=[
+        case({"bf16": {"enabled": "auto"}}, training_args={"bf16": True}),
+        case({}, training_args={"bf16": True}),
+    ],
+)
+def precision_flag_ignored(view):
+    """A missing block is added by accelerate (d11); one that is there without `enabled` is left alone (d14)."""
+    if view.context.entry != TRAINER:
+        return
+    for kind in ("bf16", "fp16"):
+        block = view.get(kind)
+        if view.context.argument(kind) and isinstance(block, dict) and block.get("enabled") is None:
+            yield Hit(f"/{kind}", {"kind": kind}, at_key=True, fix=Fix("set", f"/{kind}/enabled", "auto"))
+
+
+@rule(
+    "ZT214",
+    "no-zero-block",
+    ERROR,
+    keys=("zero_optimization",),
+    message="there is no zero_optimization block, and {who} insists on one",
+    help='add "zero_optimization": {{"stage": 2}}',
+    source="accelerate 1.15 utils/dataclasses.py:1283",
+    bad=[case({"zero_optimization": ...}), case({"zero_optimization": ...}, entry="accelerate")],
+    good=[case({"zero_optimization": {"stage": 0}}), case({}, entry="raw")],
+)
+def no_zero_block(view):
+    """ValueError in TrainingArguments (d15). Plain DeepSpeed runs without, at stage 0."""
+    if not view.raw and view.judged and not view.has("zero_optimization"):
+        yield Hit("", {"who": "the Trainer" if view.context.entry == TRAINER else "accelerate"})
+
+
+@rule(
+    "ZT215",
+    "zero-without-stage",
+    WARNING,
+    keys=("zero_optimization.stage",),
+    message="zero_optimization has no stage: that is stage 0, and nothing is divided",
+    help="add the stage",
+    source="deepspeed 0.19.8 runtime/zero/config.py:85",
+    bad=[case({"zero_optimization": {"stage": ..., "overlap_comm": True}})],
+    good=[case({"zero_optimization": {"stage": 0}})],
+)
+def zero_without_stage(view):
+    """The default is 0, silently (d17)."""
+    zero = view.get("zero_optimization")
+    if isinstance(zero, dict) and zero.get("stage") is None and "stage" not in zero:
+        yield Hit("/zero_optimization", at_key=True)
+
+
+@rule(
+    "ZT216",
+    "steps-per-print-ignored",
+    INFO,
+    keys=("steps_per_print",),
+    message="steps_per_print does nothing here: {who} sets it to infinity",
+    help="use --logging_steps; delete the key",
+    source="accelerate 1.15 utils/dataclasses.py:1330",
+    bad=[case({"steps_per_print": 10})],
+    good=[case({"steps_per_print": 10}, entry="raw")],
+)
+def steps_per_print_ignored(view):
+    """Overwritten before the engine is built (d27)."""
+    if not view.raw and view.has("steps_per_print"):
+        who = "the Trainer" if view.context.entry == TRAINER else "accelerate"
+        yield Hit("/steps_per_print", {"who": who}, at_key=True, fix=Fix("remove", "/steps_per_print", safe=True))

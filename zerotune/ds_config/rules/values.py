@@ -1,0 +1,235 @@
+"""ZT1xx, second part: values of the wrong type or out of range."""
+
+from __future__ import annotations
+
+import json
+
+from ..document import split
+from ..finding import ERROR, WARNING, Fix
+from ..pydantic_reading import reads_as
+from .rule import Hit, case, rule
+
+PYDANTIC = "deepspeed 0.19.8 runtime/config_utils.py (pydantic models), runtime/config.py (plain values)"
+NAMES = {
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "string": "a text",
+    "array": "a list",
+    "object": "a block {...}",
+    "null": "null",
+}
+# Plain blocks that the engine reads only when their feature is on: a wrong type there stops nothing by itself.
+SLEEPING = {
+    "flops_profiler",
+    "activation_checkpointing",
+    "aio",
+    "autotuning",
+    "data_efficiency",
+    "pipeline",
+    "expert_parallel",
+}
+
+
+def wanted(node: dict) -> str:
+    """'a whole number or "auto"'."""
+    types = node.get("type", [])
+    types = [types] if isinstance(types, str) else types
+    if node.get("pattern") == "^auto$":
+        types = [kind for kind in types if kind != "string"]
+    words = [NAMES[kind] for kind in types] + (['"auto"'] if node.get("pattern") == "^auto$" else [])
+    return " or ".join(words)
+
+
+def named(value: object) -> str:
+    if isinstance(value, bool):
+        return "a boolean"
+    kinds = {str: "a text", int: "a number", float: "a number", list: "a list", dict: "a block", type(None): "null"}
+    return kinds[type(value)]
+
+
+def mistyped(view):
+    """Violations of type, apart from "auto", which has rules of its own."""
+    for violation in view.violations:
+        if violation.kind in ("type", "pattern") and violation.value != "auto":
+            yield violation
+
+
+def is_block(node: dict) -> bool:
+    return "properties" in node
+
+
+@rule(
+    "ZT110",
+    "wrong-type",
+    ERROR,
+    keys=(),
+    message="{key} is {value} ({named}); it must be {wanted}",
+    help="{todo}",
+    source=PYDANTIC,
+    bad=[
+        case({"zero_optimization": {"stage": 2, "reduce_bucket_size": [1]}}),
+        case({"gradient_clipping": "1.0"}, entry="raw"),
+        case({"train_micro_batch_size_per_gpu": "2"}, entry="raw"),
+        case({"zero_optimization": {"stage": 3, "sub_group_size": 1.5}}),
+    ],
+    good=[case({"zero_optimization": {"stage": 2, "reduce_bucket_size": 5e8}})],
+)
+def wrong_type(view):
+    """Pydantic blocks refuse it when parsing; other values fail later, often only at the first step (a085)."""
+    for violation in mistyped(view):
+        if is_block(violation.node) or reading(violation)[0] != "refused":
+            continue
+        facts = {"named": named(violation.value), "wanted": wanted(violation.node)}
+        facts["todo"] = without_quotes(violation.value, violation.node) or f"write {facts['wanted']}"
+        yield Hit(violation.pointer, facts)
+
+
+def without_quotes(value: object, node: dict) -> str | None:
+    """Advice for a number or boolean in quotes."""
+    kind, read = reads_as(value, node)
+    if not isinstance(value, str) or kind != "converted":
+        return None
+    return f"write {json.dumps(read)}, without quotes"
+
+
+@rule(
+    "ZT111",
+    "converted-value",
+    WARNING,
+    keys=(),
+    message="{key} is {value} ({named}); it {effect}",
+    help="write {better}",
+    source=PYDANTIC,
+    bad=[case({"zero_optimization": {"stage": "2"}}), case({"bf16": {"enabled": "true"}}, entry="raw")],
+    good=[case({"zero_optimization": {"stage": 2}})],
+)
+def converted_value(view):
+    """Pydantic blocks convert texts and numbers; the Trainer's comparisons and other tools do not (a077, a082)."""
+    for violation in mistyped(view):
+        verdict, read = reading(violation)
+        if verdict != "converted" or is_block(violation.node):
+            continue
+        better = {True: "true", False: "false"}.get(read, read) if isinstance(read, bool) else read
+        facts = {"named": named(violation.value), "better": better, "effect": f"is read as {better}"}
+        yield Hit(violation.pointer, facts, fix=Fix("set", violation.pointer, read, safe=True))
+
+
+@rule(
+    "ZT112",
+    "out-of-range",
+    ERROR,
+    keys=(),
+    message="{key} is {value}; it must be {bound}",
+    help="write a number {bound}",
+    source=PYDANTIC,
+    bad=[
+        case({"zero_optimization": {"stage": 4}}),
+        case({"zero_optimization": {"stage": 2, "reduce_bucket_size": 0}}),
+        case({"train_batch_size": 0}, entry="raw"),
+    ],
+    good=[case({"zero_optimization": {"stage": 3, "sub_group_size": 0}})],
+)
+def out_of_range(view):
+    """Bounds of the engine's own classes, and assertions about the batch (a078, a081)."""
+    words = {"minimum": "at least", "maximum": "at most", "exclusiveMinimum": "above", "exclusiveMaximum": "below"}
+    for violation in view.violations:
+        if violation.kind in words:
+            yield Hit(violation.pointer, {"bound": f"{words[violation.kind]} {violation.node[violation.kind]}"})
+    # Numbers in quotes pass the schema's bounds, and pydantic reads them.
+    for violation in mistyped(view):
+        verdict, read = reading(violation)
+        for kind, word in words.items():
+            if verdict == "converted" and kind in violation.node and not within(read, kind, violation.node[kind]):
+                yield Hit(violation.pointer, {"bound": f"{word} {violation.node[kind]}"})
+
+
+def within(number: float, kind: str, bound: float) -> bool:
+    tests = {
+        "minimum": number >= bound,
+        "maximum": number <= bound,
+        "exclusiveMinimum": number > bound,
+        "exclusiveMaximum": number < bound,
+    }
+    return tests[kind]
+
+
+@rule(
+    "ZT113",
+    "not-a-choice",
+    ERROR,
+    keys=("zero_optimization.offload_optimizer.device", "zero_optimization.offload_param.device"),
+    message="{key} is {value}; it must be one of {choices}",
+    help="the case of the letters counts",
+    source=PYDANTIC,
+    bad=[case({"zero_optimization": {"offload_optimizer": {"device": "CPU"}}})],
+    good=[case({"zero_optimization": {"offload_optimizer": {"device": "cpu"}}})],
+)
+def not_a_choice(view):
+    """Names from a fixed list (a083, a084)."""
+    for violation in view.violations:
+        if violation.kind == "enum" and violation.value != "auto":
+            choices = [f'"{choice}"' for choice in violation.node["enum"] if choice is not None]
+            close = [c for c in violation.node["enum"] if str(c).lower() == str(violation.value).lower()]
+            fix = Fix("set", violation.pointer, close[0]) if close else None
+            yield Hit(violation.pointer, {"choices": ", ".join(choices)}, fix=fix)
+
+
+@rule(
+    "ZT114",
+    "not-a-block",
+    ERROR,
+    keys=("bf16", "fp16", "zero_optimization", "optimizer", "scheduler"),
+    message="{key} is {value} ({named}); it must be a block {{...}}",
+    help="write it like {example}",
+    source=PYDANTIC,
+    bad=[case({"bf16": True}), case({"zero_optimization": 2}, entry="raw"), case({"fp16": None}, entry="raw")],
+    good=[case({"bf16": {"enabled": True}}), case({"bf16": None}, entry="raw")],
+)
+def not_a_block(view):
+    """A value or null where a block belongs is a TypeError in the parser (a038, a039, a091 to a094)."""
+    for violation in mistyped(view):
+        if is_block(violation.node):
+            name = split(violation.pointer)[-1]
+            first = next(iter(violation.node["properties"]), "key")
+            facts = {"named": named(violation.value), "example": f'"{name}": {{"{first}": ...}}'}
+            yield Hit(violation.pointer, facts)
+
+
+@rule(
+    "ZT115",
+    "sleeping-type",
+    WARNING,
+    keys=tuple(sorted(SLEEPING)),
+    message="{key} is {value} ({named}); it should be {wanted}",
+    help="write {wanted}; the engine does not check it before the feature is used",
+    source="deepspeed 0.19.8: these blocks are plain dicts",
+    bad=[case({"flops_profiler": {"profile_step": "2"}})],
+    good=[case({"flops_profiler": {"profile_step": 2}})],
+)
+def sleeping_type(view):
+    """Blocks that are read without any check; a wrong value shows when the feature runs."""
+    for violation in mistyped(view):
+        if not is_block(violation.node) and reading(violation)[0] == "unchecked":
+            yield Hit(violation.pointer, {"named": named(violation.value), "wanted": wanted(violation.node)})
+
+
+def reading(violation) -> tuple[str, object]:
+    """What the engine makes of a value of the wrong type: ("refused" | "converted" | "unchecked", value)."""
+    if violation.reader == "pydantic":
+        return reads_as(violation.value, violation.node)
+    types = violation.node.get("type", [])
+    if types == "boolean" or "boolean" in types:
+        return plain_boolean(violation)
+    return ("unchecked" if split(violation.pointer)[0] in SLEEPING else "refused"), None
+
+
+def plain_boolean(violation) -> tuple[str, object]:
+    """Outside pydantic any value counts by its truth: "false" is on (a088, b041). One key is used with | (e062)."""
+    value = violation.value
+    if isinstance(value, str):
+        says_no = value.strip().lower() in ("false", "no", "off", "0", "")
+        if violation.pointer == "/wall_clock_breakdown" or says_no:
+            return "refused", None
+        return "converted", True
+    return "converted", bool(value)
