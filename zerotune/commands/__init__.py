@@ -1,0 +1,1 @@
+"""The verbs of zerotune-config: parse, call, print."""

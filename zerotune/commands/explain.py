@@ -1,0 +1,33 @@
+"""zerotune-config explain: one rule or one key in full."""
+
+from __future__ import annotations
+
+import click
+
+from zerotune.ds_config.describe import describe_key, describe_rule, find_key, find_rule, known_names
+from zerotune.errors import UsageError, nearest
+
+EPILOG = """\b
+Example:
+  $ zerotune-config explain ZT501
+  ZT501 offload-param-below-3 (warning)
+  Accepted and ignored (b043, b044).
+  ...
+  $ zerotune-config explain zero_optimization.stage
+"""
+
+
+@click.command("explain", epilog=EPILOG)
+@click.argument("name")
+def command(name: str) -> None:
+    """What the rule ID, or the config key NAME, means."""
+    rule = find_rule(name)
+    fields = [] if rule else find_key(name)
+    if rule:
+        click.echo(describe_rule(rule))
+    elif fields:
+        click.echo("\n\n".join(map(describe_key, fields)))
+    else:
+        close = nearest(name, known_names())
+        hint = f"; nearest: {', '.join(close)}" if close else ""
+        raise UsageError(f"{name!r} is neither a rule nor a key{hint}")

@@ -1,0 +1,80 @@
+"""zerotune-config validate: every finding about some configs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from zerotune.ds_config import Context, Finding, ResolvedConfig, check, render, resolve
+from zerotune.ds_config.context import ENTRIES
+from zerotune.ds_config.flags import parse_flags
+from zerotune.ds_config.resolve import MAX_BYTES, decode
+from zerotune.errors import EXIT_FINDINGS, EXIT_USAGE, UsageError
+
+EPILOG = """\b
+Example:
+  $ zerotune-config validate ds.json --training-args "--bf16 true --learning_rate 2e-5"
+  ds.json:5:5: error: optimizer.params.lr is 1e-05 here, but --learning_rate is 2e-05 [ZT210 fights-flag]
+      5 |     "lr": 1e-5
+        |           ^^^^
+      help: write "auto" here, or give both the same value
+  ds.json: 1 error
+\b
+FILE may be a template's name, or - for standard input. Notes alone leave the exit code 0.
+"""
+
+
+@click.command("validate", epilog=EPILOG)
+@click.argument("files", nargs=-1, metavar="FILE...")
+@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--entry", type=click.Choice(ENTRIES), default="trainer", show_default=True, help="Who hands it to DeepSpeed."
+)
+@click.option("--world-size", type=click.IntRange(min=1), help="Number of ranks.")
+@click.option("--nodes", type=click.IntRange(min=1), help="Number of machines.")
+@click.option("--training-args", metavar="FLAGS", help='Flags of the run, in quotes: "--bf16 true ...".')
+@click.option("--client-optimizer", metavar="CLASS", help="Optimizer class passed to deepspeed.initialize.")
+def command(files: tuple[str, ...], output: str, training_args: str | None, **known) -> int:
+    """Check configs as DeepSpeed would read them."""
+    if not files:
+        raise UsageError("name at least one file or template, or - for standard input")
+    arguments = None if training_args is None else parse_flags(training_args)
+    context = Context(training_args=arguments, **known)
+    results, failures = [], 0
+    for name in files:
+        try:
+            source = read(name)
+        except UsageError as mistake:
+            # The other files are still worth checking.
+            click.echo(f"zerotune-config: {mistake}", err=True)
+            failures += 1
+            continue
+        results.append((source, check(source, context)))
+    show(results, output)
+    if failures:
+        return EXIT_USAGE
+    return EXIT_FINDINGS if any(counts(findings) for _, findings in results) else 0
+
+
+def read(name: str) -> ResolvedConfig:
+    if name != "-":
+        return resolve(name)
+    text = decode(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input")
+    return ResolvedConfig("<stdin>", Path("-"), text, {})
+
+
+def counts(findings: list[Finding]) -> bool:
+    return any(finding.severity != "info" for finding in findings)
+
+
+def show(results: list[tuple[ResolvedConfig, list[Finding]]], output: str) -> None:
+    if output == "json":
+        import json
+
+        files = [{"path": source.name, "findings": [f.as_dict() for f in findings]} for source, findings in results]
+        click.echo(json.dumps({"files": files}, indent=2))
+        return
+    for source, findings in results:
+        click.echo(render.text(findings, source.name, source.text))

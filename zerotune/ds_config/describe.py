@@ -1,0 +1,118 @@
+"""Rules and keys in words: for `explain` and the generated docs."""
+
+from __future__ import annotations
+
+import json
+
+from .check import check
+from .context import Context
+from .finding import Finding
+from .rules import Case, Rule, all_rules
+from .schema import Field, fields
+
+
+def find_rule(name: str) -> Rule | None:
+    """By id or slug, in any case."""
+    for rule in all_rules().values():
+        if name.lower() in (rule.id.lower(), rule.slug):
+            return rule
+    return None
+
+
+def find_key(name: str) -> list[Field]:
+    """By dotted path, else every key of that name."""
+    if name in fields():
+        return [fields()[name]]
+    return [field for field in fields().values() if field.name == name]
+
+
+def known_names() -> list[str]:
+    rules = all_rules().values()
+    return [rule.id for rule in rules] + [rule.slug for rule in rules] + list(fields())
+
+
+def describe_rule(rule: Rule) -> str:
+    """The whole row as text."""
+    bad, finding = example(rule)
+    parts = [f"{rule.id} {rule.slug} ({rule.severity})", "", rule.why, ""]
+    parts += ["Bad:", indent(bad.replace("\x00", "")), ""]
+    if finding:
+        parts += [f"  {finding.severity}: {finding.message}", f"  help: {finding.help}", ""]
+    parts += ["Good:", indent(shown(rule.good[0])), "", f"Source: {rule.source}"]
+    return "\n".join(parts)
+
+
+def example(rule: Rule) -> tuple[str, Finding | None]:
+    """The first bad example and what the rule says about it."""
+    case = rule.bad[0]
+    found = [f for f in check(case.full(), Context(**case.context)) if f.rule == rule.id]
+    return shown(case), found[0] if found else None
+
+
+def shown(case: Case, limit: int = 240) -> str:
+    """An example as text, with the context that it needs."""
+    source = case.source if isinstance(case.source, str) else json.dumps(_written(case.source))
+    if len(source) > limit:
+        source = source[: limit - 3] + "..."
+    context = [f"{name}={value!r}" for name, value in case.context.items()]
+    return f"{source}   # {', '.join(context)}" if context else source
+
+
+def _written(source: object) -> object:
+    """`...` in an example means that the key is left out."""
+    if not isinstance(source, dict):
+        return source
+    return {key: _written(value) for key, value in source.items() if value is not ...}
+
+
+def indent(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())
+
+
+def describe_key(field: Field) -> str:
+    """One key with type, range, default and what became of it."""
+    lines = [f"{field.path}: {kind(field)}", f"  {field.node.get('description', '')}"]
+    lines += [f"  {fact}" for fact in key_facts(field)]
+    return "\n".join(lines)
+
+
+def kind(field: Field) -> str:
+    """'integer or "auto", at least 0, elements, default 0'."""
+    node = field.node
+    if "x-removed" in node:
+        return f"removed in DeepSpeed {node['x-removed']}"
+    types = node.get("type", "any")
+    types = [types] if isinstance(types, str) else types
+    if "enum" in node:
+        text = " | ".join(json.dumps(choice) for choice in node["enum"])
+    else:
+        automatic = node.get("pattern") == "^auto$"
+        words = [
+            '"auto"' if kind == "string" and automatic else "block" if kind == "object" else kind for kind in types
+        ]
+        text = " or ".join(words)
+    bounds = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
+    parts = [text] + [f"{word} {node[name]}" for name, word in bounds.items() if name in node]
+    if "x-unit" in node:
+        parts.append(node["x-unit"])
+    if "default" in node:
+        parts.append(f"default {json.dumps(node['default'])}")
+    return ", ".join(parts)
+
+
+def key_facts(field: Field) -> list[str]:
+    """What else the schema knows."""
+    node, facts = field.node, []
+    if "x-auto" in node:
+        facts.append(f'"auto" is filled by: {", ".join(node["x-auto"])}')
+    if "x-stages" in node:
+        facts.append(f"acts at ZeRO stage {', '.join(map(str, node['x-stages']))}")
+    if "x-deprecated-for" in node:
+        facts.append(f"deprecated; use {node['x-deprecated-for']}")
+    if "x-alias-of" in node:
+        facts.append(f"other name of {node['x-alias-of']}")
+    if "x-dead" in node:
+        facts.append("dead: nothing in the engine uses it")
+    if "x-unknown" in node:
+        facts.append(f"keys that it does not know are {node['x-unknown']}")
+    return facts
