@@ -123,24 +123,25 @@ class _Job:
         if not check_model or not self.opened.model_folder:
             reason = "there is no config.json beside the checkpoint" if check_model else "switched off"
             keys = ModelKeys(unchecked=reason)
-            return keys, self._write(self._names(keys), threading.Event())
+            return keys, self._write(self.names(keys), threading.Event())
         with ModelKeysProcess(self.opened.model_folder) as process:
             return self._write_while_asking(process)
 
     def _write_while_asking(self, process: ModelKeysProcess) -> tuple[ModelKeys, list[Shard]]:
         """Start with the names of the checkpoint; the answer, seconds later, rarely changes them."""
-        names = self._names(ModelKeys())
+        names = self.names(ModelKeys())
         question = _Question(process, names, self)
         try:
             shards = self._write(names, question.stop)
         except Stopped:
             shards = None
         keys = question.answer()
-        if shards is None or self._names(keys) != names:
-            shards = self._write(self._names(keys), threading.Event())
+        if shards is None or self.names(keys) != names:
+            shards = self._write(self.names(keys), threading.Event())
         return keys, shards
 
-    def _names(self, keys: ModelKeys) -> dict[str, str]:
+    def names(self, keys: ModelKeys) -> dict[str, str]:
+        """Name in the files -> name in the checkpoint."""
         return names_to_write(list(self.opened.zero.tensors), self.opened.zero.shared, keys)
 
     def _write(self, names: dict[str, str], stop: threading.Event) -> list[Shard]:
@@ -165,21 +166,22 @@ class _Question:
         self.stop = threading.Event()
         self._process, self._names, self._job = process, names, job
         self._keys: ModelKeys | None = None
-        self._error: UsageError | None = None
+        self._error: Exception | None = None
         self._thread = threading.Thread(target=self._ask, daemon=True)
         self._thread.start()
 
     def _ask(self) -> None:
-        self._keys = self._process.result()
-        names = self._job._names(self._keys)
-        tensors = self._job.opened.zero.tensors
         try:
+            self._keys = self._process.result()
+            names = self._job.names(self._keys)
             if not self._keys.unchecked:
+                tensors = self._job.opened.zero.tensors
                 shapes = {name: tensors[stored].shape for name, stored in names.items()}
                 audit(self._keys, shapes, self._job.opened.model_folder / "config.json")
-        except UsageError as error:
+            if names != self._names:
+                self.stop.set()
+        except Exception as error:
             self._error = error
-        if self._error or names != self._names:
             self.stop.set()
 
     def answer(self) -> ModelKeys:

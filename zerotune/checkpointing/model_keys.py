@@ -60,7 +60,7 @@ class ModelKeysProcess:
 
     def __exit__(self, *_exception):
         self.process.kill()
-        self.process.communicate()
+        self.process.wait()  # not communicate(): another thread may be inside it
 
     def result(self) -> ModelKeys:
         """Wait for the child."""

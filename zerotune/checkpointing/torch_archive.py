@@ -165,6 +165,7 @@ class _TreeReader(pickle.Unpickler):
             ("torch._utils", "_rebuild_parameter_with_state"): _first,
             ("torch._tensor", "_rebuild_from_type_v2"): _from_type,
             ("builtins", "set"): set,
+            ("__builtin__", "set"): set,  # as pickle protocol 2 names it
         }
         return known.get((module, name)) or type(name, (Opaque,), {"__module__": module})
 
