@@ -20,7 +20,6 @@ from zerotune.checkpointing.output_folder import OutputFolder
 from zerotune.checkpointing.progress import progress_bar
 from zerotune.checkpointing.shard_plan import Shard, index_json, parse_size, plan_shards
 from zerotune.checkpointing.shard_writer import ShardWriter, Stopped
-from zerotune.errors import UsageError
 
 MAX_WORKERS = 32
 
