@@ -1,0 +1,173 @@
+"""Fine-tune a language model with DeepSpeed ZeRO: deepspeed zerotune/train.py --ds stage3_offload
+
+Works under `deepspeed`, `torchrun` and plain `python`. This file only wires; each step stands in its own module.
+The heavy imports stand inside the functions: a wrong config must not cost the seconds they take.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+
+# `deepspeed zerotune/train.py` puts this folder first on sys.path; the package is what must be found there.
+HERE = Path(__file__).resolve().parent
+if sys.path and Path(sys.path[0] or ".").resolve() == HERE:
+    sys.path[0] = str(HERE.parent)
+
+from zerotune.errors import UsageError  # noqa: E402
+from zerotune.training import ranks  # noqa: E402
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Parse, resolve, validate, check the machine, build model and data, train, evaluate, export."""
+    argv = sys.argv[1:] if argv is None else argv
+    with ranks.user_errors():
+        resolved = resolve_config(argv)
+        args, training_args, resume = prepare(argv, resolved)
+        from zerotune.training.build import build
+
+        parts = build(args, training_args)
+        trainer = make_trainer(args, training_args, parts, resume)
+        export(trainer, args, train(trainer, resume))
+    ranks.finish()
+
+
+def resolve_config(argv: list[str]):
+    """The DeepSpeed configuration that --ds names, free of errors as far as the file alone tells."""
+    from zerotune.ds_config import Context, resolve
+    from zerotune.training.setup import refuse_errors
+
+    light = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    light.add_argument("--ds", "--deepspeed", default="stage2")
+    resolved = resolve(light.parse_known_args(argv)[0].ds)
+    refuse_errors(resolved, Context(entry="trainer"), show_warnings=False)
+    return resolved
+
+
+def prepare(argv: list[str], resolved):
+    """Flags, ranks, output folder and the checkpoint to resume from."""
+    from zerotune.preflight import output_folder
+    from zerotune.reporting import wandb_run
+    from zerotune.training import setup
+
+    args = setup.parse(argv, resolved)
+    wanted, overwrite = args.training["resume_from_checkpoint"], args.run.overwrite_output_dir
+    folder = Path(args.training["output_dir"] or "")
+    if args.training["output_dir"] is None:
+        if wanted in ("true", "last"):
+            raise UsageError(f"--resume_from_checkpoint {wanted} needs --output_dir, the run to continue.")
+        folder = ranks.from_rank_0(lambda: output_folder.choose(Path(resolved.name).stem))
+    resume = resume_point(wanted, folder) if wanted else None
+    output_folder.check(folder, overwrite, resuming=bool(wanted))
+    training_args = setup.training_arguments(args, resolved, folder)
+    if ranks.rank() == 0 and "wandb" in training_args.report_to:
+        ranks.say(f"W&B: {wandb_run.prepare(folder)}")
+    return args, training_args, resume
+
+
+def resume_point(wanted: str, run: Path) -> Path:
+    """The complete checkpoint to continue from; it must come from the same number of ranks."""
+    from zerotune.checkpointing import saving
+
+    found, passed_over = saving.find(wanted, run)
+    for line in passed_over:
+        ranks.say(f"resume: passed over {line}")
+    wrote = saving.world_size_of(found)
+    if wrote != ranks.world_size():
+        raise UsageError(
+            f"--resume_from_checkpoint {found}: {wrote} rank(s) wrote it and this job has {ranks.world_size()}. "
+            f"DeepSpeed's shards fit the same number only: start {wrote}."
+        )
+    ranks.say(f"resume: {found}")
+    return found
+
+
+def make_trainer(args, training_args, parts, resume: Path | None):
+    """The Trainer with our callbacks; the disk must have room for what it will save."""
+    import torch
+    from transformers import PrinterCallback
+
+    from zerotune.checkpointing.saving import Checkpoints
+    from zerotune.preflight import output_folder
+    from zerotune.reporting import flops
+    from zerotune.reporting.metrics import Meter, MetricsFile
+    from zerotune.reporting.progress import ProgressBar
+    from zerotune.training.trainer import ZeroTrainer
+
+    folder, limit = Path(training_args.output_dir), args.training["save_total_limit"]
+    if ranks.rank() == 0:
+        output_folder.prepare(folder, args.run.overwrite_output_dir, resuming=resume is not None)
+        sixteen_bit = training_args.bf16 or training_args.fp16
+        need = output_folder.run_bytes(parts.num_parameters, sixteen_bit, limit, args.run.export)
+        output_folder.require_room(folder, *need)
+    ranks.wait_for_all()
+    text_config = parts.model.config.get_text_config()
+    per_token = flops.flops_per_token(
+        parts.num_parameters, text_config.num_hidden_layers, text_config.hidden_size, parts.seq_length
+    )
+    meter = Meter(per_token, torch.cuda.get_device_name() if torch.cuda.is_available() else None)
+    trainer = ZeroTrainer(
+        model=parts.model,
+        args=training_args,
+        train_dataset=parts.train,
+        eval_dataset=parts.validation,
+        data_collator=parts.collate,
+        processing_class=parts.tokenizer,
+        callbacks=[Checkpoints(limit, ranks.wait_for_all), MetricsFile(folder / "metrics.jsonl"), ProgressBar()],
+        measure=meter.measure,
+        count_batch=meter.count_batch,
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def train(trainer, resume: Path | None) -> dict:
+    """Train, then evaluate unless the last step just was; returns the results that end up on disk."""
+    started = time.perf_counter()
+    outcome = trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+    seconds = time.perf_counter() - started
+    results = {"steps": outcome.global_step, "train_loss": outcome.training_loss, "train_seconds": round(seconds, 1)}
+    if trainer.eval_dataset is not None:
+        done = [one for one in trainer.state.log_history if "eval_loss" in one and one["step"] == outcome.global_step]
+        last = done[-1] if done else trainer.evaluate()
+        results |= {key: last[key] for key in ("eval_loss", "eval_perplexity")}
+        ranks.say(f"last evaluation: validation loss {results['eval_loss']:.4f}")
+    return results
+
+
+def export(trainer, args, results: dict) -> None:
+    """Turn the ZeRO shards of the last step into a model folder, and mark the run finished."""
+    from zerotune.checkpointing.export import export_checkpoint
+    from zerotune.preflight.output_folder import FINISHED
+    from zerotune.reporting import wandb_run
+
+    folder = Path(trainer.args.output_dir)
+    if args.run.export:
+        shards = folder / f"checkpoint-{trainer.state.global_step}"
+        temporary = not (shards / "latest").exists()
+        if temporary:  # --save_strategy no
+            shards = folder / "export_shards"
+            trainer.save_model(str(shards))
+            trainer.deepspeed.save_checkpoint(str(shards))
+        ranks.wait_for_all()
+        if ranks.rank() == 0:
+            out = folder / "model"
+            report = export_checkpoint(
+                shards, out, dtype=args.run.export_dtype, max_shard_size=args.run.export_max_shard_size, overwrite=True
+            )
+            results |= {"export": str(out), "export_dtype": args.run.export_dtype, "export_bytes": report.bytes}
+            ranks.say(f"model written: {out} ({args.run.export_dtype}, {report.bytes / 2**20:,.1f} MiB)")
+            if temporary:
+                shutil.rmtree(shards)
+    if ranks.rank() == 0:
+        wandb_run.finish()
+        (folder / FINISHED).write_text(json.dumps(results, indent=2) + "\n")
+        ranks.say(f"done. Metrics: {folder / 'metrics.jsonl'}")
+
+
+if __name__ == "__main__":
+    main()

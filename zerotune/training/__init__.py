@@ -1,0 +1,1 @@
+"""Model, data and Trainer for one fine-tuning job."""

@@ -1,0 +1,110 @@
+"""Tokenizer, sequences and model of one job, in the order in which they need each other."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from zerotune.errors import UsageError
+from zerotune.training import attention, defaults, ranks
+from zerotune.training import model as models
+from zerotune.training.arguments import Arguments
+from zerotune.training.data import prepare, sources
+from zerotune.training.data.collate import Collate
+
+MOST_WORKERS = 16
+
+
+@dataclass
+class Parts:
+    """What the Trainer needs."""
+
+    model: object
+    tokenizer: object
+    train: prepare.Sequences
+    validation: prepare.Sequences | None
+    collate: Collate
+    num_parameters: int
+    seq_length: int
+    attention: str
+
+
+def build(args: Arguments, training_args) -> Parts:
+    """Build everything. Data comes before the model: its mistakes are found in seconds.
+
+    Raises:
+        UsageError: data, tokenizer, model or attention that cannot be used.
+    """
+    args.model.attn, why = attention.choose(args.model.attn)
+    ranks.say(f"attention: {args.model.attn} ({why})")
+    with ranks.first_of_node():
+        raw_train, raw_validation = sources.load(args.data, training_args.seed)
+    tokenizer = models.tokenizer(args)
+    if _is_chat(raw_train):
+        models.ensure_chat_template(tokenizer)
+    tokens = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    config = models.config(args, len(tokenizer), tokens)
+    block = _block(args, config)
+    train, validation = _sequences(args, tokenizer, block, raw_train, raw_validation)
+    if defaults.is_scratch(args) and validation is not None:
+        _say_unigram(train, validation, len(tokenizer))
+    model = models.build(args, config, training_args, len(tokenizer))
+    count = models.parameters(model)
+    ranks.say(f"model: {config.model_type}, {count / 1e6:,.1f} M parameters, {ranks.world_size()} rank(s)")
+    return Parts(model, tokenizer, train, validation, Collate(args.model.attn), count, block, args.model.attn)
+
+
+def _is_chat(raw) -> bool:
+    if "messages" in raw.column_names:
+        return True
+    return "prompt" in raw.column_names and len(raw) > 0 and isinstance(raw[0]["prompt"], list)
+
+
+def _block(args: Arguments, config) -> int:
+    """Tokens per sequence: what the user said, else at most LONGEST_DEFAULT and the model's positions."""
+    positions = getattr(config.get_text_config(), "max_position_embeddings", None) or defaults.LONGEST_DEFAULT
+    wanted = args.data.max_seq_length
+    if wanted is None:
+        return min(positions, defaults.LONGEST_DEFAULT)
+    if wanted < 8:
+        raise UsageError(f"--max_seq_length {wanted}: too short to learn from. Use at least 8.")
+    if wanted > positions:
+        raise UsageError(
+            f"--max_seq_length {wanted}: the model has {positions} positions (max_position_embeddings). "
+            f"Use at most {positions}."
+        )
+    return wanted
+
+
+def _sequences(args: Arguments, tokenizer, block: int, raw_train, raw_validation):
+    workers = args.data.preprocessing_num_workers or min(MOST_WORKERS, len(os.sched_getaffinity(0)))
+    made = []
+    with ranks.first_of_node():
+        limits = (args.data.max_train_samples, args.data.max_eval_samples)
+        for name, raw, most in zip(("train", "validation"), (raw_train, raw_validation), limits, strict=True):
+            if raw is None or not len(raw):
+                made.append(None)
+                continue
+            sequences, counts = prepare.make(raw, args.data, tokenizer, block, name, workers, most)
+            made.append(sequences)
+            ranks.say(f"{name} data: {_describe(counts, block)}")
+    return made
+
+
+def _describe(counts: prepare.Counts, block: int) -> str:
+    left_out = []
+    if counts.empty:
+        left_out.append(f"{counts.empty:,} empty")
+    if counts.too_long:
+        left_out.append(f"{counts.too_long:,} longer than {block} tokens")
+    return (
+        f"{counts.examples:,} examples, {counts.tokens:,} tokens in {counts.sequences:,} sequences of {block} "
+        f"({counts.fill:.1%} full)" + (f", left out: {' and '.join(left_out)}" if left_out else "")
+    )
+
+
+def _say_unigram(train: prepare.Sequences, validation: prepare.Sequences, vocab_size: int) -> None:
+    """The loss of a model that knows only how frequent each token is: training must get well below it."""
+    if ranks.rank() == 0:
+        counts = [prepare.target_counts(data, vocab_size) for data in (train, validation)]
+        ranks.say(f"unigram validation loss: {prepare.unigram_loss(*counts):.4f}")

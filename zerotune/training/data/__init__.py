@@ -1,0 +1,1 @@
+"""Raw examples -> token segments with labels -> packed blocks -> batches."""

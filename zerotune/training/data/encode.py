@@ -1,0 +1,123 @@
+"""One example -> token ids and labels. Labels are -100 where the model is not asked to predict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from zerotune.errors import UsageError
+
+IGNORED = -100
+KINDS = "`text`, `prompt` and `completion`, or `messages`"
+
+
+def kind_of(columns: list[str], name: str) -> str:
+    """Which of the three forms the examples have: text, completion or messages.
+
+    Raises:
+        UsageError: none of them; the columns that are there are listed.
+    """
+    if "messages" in columns:
+        return "messages"
+    if {"prompt", "completion"} <= set(columns):
+        return "completion"
+    if "text" in columns:
+        return "text"
+    raise UsageError(f"{name}: no usable column. Columns there: {', '.join(columns) or 'none'}. Needed: {KINDS}.")
+
+
+def encoder(kind: str, tokenizer) -> Callable[[dict[str, list]], dict[str, list]]:
+    """A function from a batch of examples (column -> list) to token lists.
+
+    It returns `input_ids`, `length` (tokens, int) and, unless every token is predicted, `labels` of the same length.
+    """
+    if kind == "text":
+        return _texts(tokenizer)
+    encode_one = {"completion": _completion, "messages": _chat}[kind](tokenizer)
+
+    def encode(batch: dict[str, list]) -> dict[str, list]:
+        rows = [dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)]
+        coded = [encode_one(row) for row in rows]
+        ids = [one["input_ids"] for one in coded]
+        return {"input_ids": ids, "labels": [one["labels"] for one in coded], "length": [len(one) for one in ids]}
+
+    return encode
+
+
+def _texts(tokenizer) -> Callable[[dict[str, list]], dict[str, list]]:
+    end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
+
+    def encode(batch: dict[str, list]) -> dict[str, list]:
+        texts = [text or "" for text in batch["text"]]
+        ids = tokenizer(texts, verbose=False)["input_ids"] if texts else []
+        ids = [
+            one + end if text and one[-1:] != end else one * bool(text) for one, text in zip(ids, texts, strict=True)
+        ]
+        return {"input_ids": ids, "length": [len(one) for one in ids]}
+
+    return encode
+
+
+def _completion(tokenizer) -> Callable[[dict], dict]:
+    end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
+    chat = _chat(tokenizer)
+
+    def encode(example: dict) -> dict:
+        prompt, completion = example["prompt"], example["completion"]
+        if isinstance(prompt, list):  # conversational prompt and completion, as TRL has them
+            answer = completion if isinstance(completion, list) else [{"role": "assistant", "content": completion}]
+            return chat({"messages": prompt + answer})
+        if not completion:
+            return {"input_ids": [], "labels": []}
+        asked = tokenizer(prompt or "", verbose=False)["input_ids"]
+        if end and asked[-1:] == end:
+            asked = asked[:-1]
+        answer = tokenizer(completion, add_special_tokens=False, verbose=False)["input_ids"] + end
+        return {"input_ids": asked + answer, "labels": [IGNORED] * len(asked) + answer}
+
+    return encode
+
+
+def _chat(tokenizer) -> Callable[[dict], dict]:
+    """Render the chat template and label only what it renders for the assistant's turns."""
+
+    def encode(example: dict) -> dict:
+        messages = example["messages"] or []
+        if not any(message.get("role") == "assistant" for message in messages):
+            return {"input_ids": [], "labels": []}
+        text = tokenizer.apply_chat_template(messages, tokenize=False)
+        spans = _assistant_spans(tokenizer, messages, text)
+        coded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        ids = coded["input_ids"]
+        labels = [
+            token if any(begin < stop and end > start for start, stop in spans) else IGNORED
+            for token, (begin, end) in zip(ids, coded["offset_mapping"], strict=True)
+        ]
+        return {"input_ids": ids, "labels": labels}
+
+    return encode
+
+
+def _assistant_spans(tokenizer, messages: list[dict], text: str) -> list[tuple[int, int]]:
+    """Character ranges [start, stop) of `text` that belong to assistant turns.
+
+    A turn runs from where the prompt for it would end to where the rendering up to and including it ends. That
+    needs a template whose rendering of a prefix is a prefix of the rendering of the whole.
+    """
+    spans = []
+    for index, message in enumerate(messages):
+        if message["role"] != "assistant":
+            continue
+        before = tokenizer.apply_chat_template(messages[:index], tokenize=False, add_generation_prompt=True)
+        until = tokenizer.apply_chat_template(messages[: index + 1], tokenize=False)
+        if not (until.startswith(before) and text.startswith(until)):
+            content = message["content"]
+            start = text.find(content, spans[-1][1] if spans else 0)
+            if start < 0:
+                raise UsageError(
+                    "the tokenizer's chat template rewrites earlier turns, so the assistant's tokens cannot be told "
+                    "apart. Use prompt+completion columns, or a tokenizer with another template."
+                )
+            spans.append((start, start + len(content)))
+        else:
+            spans.append((len(before), len(until)))
+    return spans

@@ -1,0 +1,138 @@
+"""Where examples come from: the built-in corpus, local files, a saved `datasets` folder or a hub name."""
+
+from __future__ import annotations
+
+import sysconfig
+from pathlib import Path
+
+import datasets
+
+from zerotune.errors import UsageError, nearest
+from zerotune.training.arguments import DataArguments
+from zerotune.training.data import corpus
+
+# File ending -> builder of the `datasets` library and its options.
+BUILDERS = {
+    ".json": ("json", {}),
+    ".jsonl": ("json", {}),
+    ".csv": ("csv", {}),
+    ".parquet": ("parquet", {}),
+    ".txt": ("text", {"sample_by": "paragraph"}),
+}
+VALIDATION_NAMES = ("validation", "valid", "val", "dev", "test", "eval")
+
+
+def load(args: DataArguments, seed: int) -> tuple[datasets.Dataset, datasets.Dataset | None]:
+    """Return raw (train, validation) examples; validation is None when there are too few to hold some out.
+
+    Raises:
+        UsageError: nothing at that name, an empty or broken file, no training examples.
+    """
+    if args.dataset_name is None:
+        train, validation = (_standard_library(split) for split in ("train", "validation"))
+    else:
+        splits = _open(args.dataset_name, args.dataset_config_name)
+        train, validation = _train_split(splits, args.dataset_name), _validation_split(splits)
+        if args.validation_name:
+            validation = _only(_open(args.validation_name, None))
+        elif validation is None:
+            train, validation = _hold_out(train, args.validation_percent, seed)
+    return train, validation
+
+
+def _standard_library(split: str) -> datasets.Dataset:
+    root = Path(sysconfig.get_path("stdlib"))
+    made = datasets.Dataset.from_generator(corpus.texts, gen_kwargs={"split": split, "root": root}, split=split)
+    if not len(made):
+        raise UsageError(f"{root} holds no Python source files to train on. Give --dataset_name.")
+    return made
+
+
+def _open(name: str, config_name: str | None) -> dict[str, datasets.Dataset]:
+    path = Path(name).expanduser()
+    if path.is_file():
+        return _files([path])
+    if path.is_dir():
+        if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
+            saved = datasets.load_from_disk(str(path))
+            return dict(saved) if isinstance(saved, datasets.DatasetDict) else {"train": saved}
+        found = sorted(file for file in path.iterdir() if file.suffix.lower() in BUILDERS and file.stat().st_size)
+        if not found:
+            raise UsageError(f"{path}: no data files in this folder. Looked for {', '.join(BUILDERS)}.")
+        return _files(found)
+    return _hub(name, config_name, path)
+
+
+def _files(paths: list[Path]) -> dict[str, datasets.Dataset]:
+    for path in paths:
+        if path.suffix.lower() not in BUILDERS:
+            raise UsageError(f"{path}: cannot tell the format of this file. Endings known: {', '.join(BUILDERS)}.")
+        if path.stat().st_size == 0:
+            raise UsageError(
+                f"{path} is empty. It should hold examples with `text`, `prompt`+`completion` or `messages`."
+            )
+    endings = {path.suffix.lower() for path in paths}
+    if len({BUILDERS[ending][0] for ending in endings}) > 1:
+        raise UsageError(
+            f"{paths[0].parent}: files of several formats ({', '.join(sorted(endings))}). Keep one of them."
+        )
+    builder, options = BUILDERS[paths[0].suffix.lower()]
+    by_split: dict[str, list[str]] = {}
+    for path in paths:
+        split = next((name for name in ("train", *VALIDATION_NAMES) if path.stem.lower().startswith(name)), "train")
+        by_split.setdefault(split if len(paths) > 1 else "train", []).append(str(path))
+    try:
+        return dict(datasets.load_dataset(builder, data_files=by_split, **options))
+    except (datasets.exceptions.DatasetGenerationError, ValueError, UnicodeDecodeError) as error:
+        cause = error.__cause__ or error
+        reason = str(cause).strip().splitlines()[0] if str(cause).strip() else type(cause).__name__
+        raise UsageError(f"{_names(paths)}: cannot be read as {builder}: {reason}") from error
+
+
+def _names(paths: list[Path]) -> str:
+    return str(paths[0]) if len(paths) == 1 else f"{paths[0].parent} ({len(paths)} files)"
+
+
+def _hub(name: str, config_name: str | None, path: Path) -> dict[str, datasets.Dataset]:
+    looks_local = path.suffix.lower() in BUILDERS or name.startswith((".", "/", "~")) or name.count("/") > 1
+    if looks_local:
+        folder = path.parent if path.parent.is_dir() else Path()
+        close = nearest(path.name, [file.name for file in folder.iterdir()]) if folder.is_dir() else []
+        hint = f" Near it: {', '.join(str(folder / one) for one in close)}." if close else ""
+        raise UsageError(f"--dataset_name {name}: no such file or folder.{hint}")
+    try:
+        loaded = datasets.load_dataset(name, config_name)
+    except Exception as error:  # the hub client raises many types; each says why in its first line
+        first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UsageError(
+            f"--dataset_name {name}: no such file or folder here, and as a hub dataset: {first_line}"
+        ) from error
+    return dict(loaded)
+
+
+def _train_split(splits: dict[str, datasets.Dataset], name: str) -> datasets.Dataset:
+    if "train" in splits:
+        train = splits["train"]
+    elif len(splits) == 1:
+        train = _only(splits)
+    else:
+        raise UsageError(f"{name}: no split named train. Splits there: {', '.join(splits)}.")
+    if not len(train):
+        raise UsageError(f"{name}: the training split holds no examples.")
+    return train
+
+
+def _validation_split(splits: dict[str, datasets.Dataset]) -> datasets.Dataset | None:
+    return next((splits[name] for name in VALIDATION_NAMES if name in splits and len(splits[name])), None)
+
+
+def _only(splits: dict[str, datasets.Dataset]) -> datasets.Dataset:
+    return next(iter(splits.values()))
+
+
+def _hold_out(train: datasets.Dataset, percent: float, seed: int):
+    count = round(len(train) * percent / 100)
+    if percent <= 0 or len(train) < 2:
+        return train, None
+    parts = train.train_test_split(test_size=max(1, count), seed=seed, shuffle=True)
+    return parts["train"], parts["test"]
