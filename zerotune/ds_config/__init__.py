@@ -6,7 +6,7 @@ print(render.text(check(config, Context(world_size=8)), config.name, config.text
 """
 
 from . import render
-from .check import check, has_errors
+from .checking import check, has_errors
 from .context import Context
 from .finding import Finding, Fix
 from .resolve import ResolvedConfig, resolve, template_names

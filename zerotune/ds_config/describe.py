@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from .check import check
+from .checking import check
 from .context import Context
 from .finding import Finding
 from .rules import Case, Rule, all_rules

@@ -1,4 +1,4 @@
-"""check(): every finding about one config in one context. Pure: no disk, no GPU, nothing is changed."""
+"""Every finding about one config in one context. Pure: no disk, no GPU, nothing is changed."""
 
 from __future__ import annotations
 
