@@ -111,8 +111,6 @@ def key_facts(field: Field) -> list[str]:
         facts.append(f"deprecated; use {node['x-deprecated-for']}")
     if "x-alias-of" in node:
         facts.append(f"other name of {node['x-alias-of']}")
-    if "x-dead" in node:
-        facts.append("dead: nothing in the engine uses it")
     if "x-unknown" in node:
         facts.append(f"keys that it does not know are {node['x-unknown']}")
     return facts

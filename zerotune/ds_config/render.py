@@ -34,14 +34,18 @@ def counts(findings: list[Finding]) -> str:
     for severity in SEVERITIES:
         number = sum(finding.severity == severity for finding in findings)
         if number:
-            noun = "note" if severity == "info" else severity
-            parts.append(f"{number} {noun}{'s' if number > 1 else ''}")
+            parts.append(f"{number} {word(severity)}{'s' if number > 1 else ''}")
     return ", ".join(parts)
+
+
+def word(severity: str) -> str:
+    """How people read a severity."""
+    return "note" if severity == "info" else severity
 
 
 def _one(finding: Finding, path: str, lines: list[str]) -> str:
     place = f"{path}:{finding.line}:{finding.column}" if finding.line else path
-    made = [f"{place}: {finding.severity}: {finding.message} [{finding.rule} {finding.slug}]"]
+    made = [f"{place}: {word(finding.severity)}: {finding.message} [{finding.rule} {finding.slug}]"]
     if finding.line and finding.line <= len(lines):
         made += excerpt(lines[finding.line - 1], finding.line, finding.column, finding.length)
     elif finding.pointer:
