@@ -48,7 +48,8 @@ def test_readme_explains_every_template_and_every_number():
         for key, value in numbers(resolve(name).config):
             row = next((line for line in readme.splitlines() if line.startswith("| `") and key in line), None)
             assert row, f"{name}: {key} is not explained"
-            assert f"{value:,}".lower() in row, f"{name}: {key} {value} is not in {row}"
+            text = str(value).lower() if isinstance(value, bool) else f"{value:,}"
+            assert text in row, f"{name}: {key} {value} is not in {row}"
 
 
 def test_templates_hold_known_keys_only():
