@@ -6,6 +6,7 @@ importing transformers, the exporter needs neither; and inside a training job th
 make transformers partition the model.
 """
 
+import gc
 import json
 import os
 import re
@@ -142,5 +143,13 @@ def describe(folder: Path) -> dict:
     }
 
 
+def main() -> None:
+    """Print the description and leave at once: collecting garbage while importing and tearing torch down at the
+    end take 1.5 of 4.2 seconds (2 cores, transformers 5.24) and serve nobody in a process this short."""
+    gc.disable()
+    print(json.dumps(describe(Path(sys.argv[1]))), flush=True)
+    os._exit(0)
+
+
 if __name__ == "__main__":
-    print(json.dumps(describe(Path(sys.argv[1]))))
+    main()
