@@ -72,7 +72,8 @@ def training_arguments(args, resolved, folder: Path):
     # Ours deletes an old checkpoint only after the new one is complete; ours shows one bar.
     values.update(save_total_limit=None, disable_tqdm=True, resume_from_checkpoint=None)
     if not torch.cuda.is_available():
-        values.update(dataloader_pin_memory=False)
+        # Without use_cpu accelerate sees no backend on CPU and believes in one rank (accelerate 1.15, state.py).
+        values.update(use_cpu=True, dataloader_pin_memory=False)
     try:
         made = TrainingArguments(**values)
     except (ValueError, TypeError, ImportError) as error:
