@@ -35,6 +35,7 @@ def build(args: Arguments, training_args) -> Parts:
     Raises:
         UsageError: data, tokenizer, model or attention that cannot be used.
     """
+    models.check_folder(args.model)
     args.model.attn, why = attention.choose(args.model.attn)
     ranks.say(f"attention: {args.model.attn} ({why})")
     with ranks.first_of_node():

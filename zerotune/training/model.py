@@ -84,7 +84,6 @@ def config(args: Arguments, vocab_size: int, tokens: dict):
     if name is None:
         made = _small_llama(defaults.scratch_size(defaults.device_gib()), vocab_size, tokens)
     else:
-        _check_model_folder(args.model)
         try:
             made = AutoConfig.from_pretrained(
                 name, revision=args.model.model_revision, trust_remote_code=args.model.trust_remote_code
@@ -133,7 +132,12 @@ def _override(made, text: str) -> None:
         setattr(made, key, made_value)
 
 
-def _check_model_folder(args: ModelArguments) -> None:
+def check_folder(args: ModelArguments) -> None:
+    """Refuse a --model_name_or_path folder that cannot hold a pretrained model, before anything is read from it.
+
+    Raises:
+        UsageError: no such folder, or one without config.json or weights; what it holds is listed.
+    """
     name = args.model_name_or_path
     if name is None:
         return
