@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from .context import RAW, Context
+from .context import RAW, TRAINER, Context
 from .document import Document, join, split
 from .schema import Violation, violations
 
@@ -96,6 +96,35 @@ class View:
             return "none" if device in ("auto", None) else str(device)
         old = "cpu_offload" if which == "offload_optimizer" else "cpu_offload_param"
         return "cpu" if self.get(f"zero_optimization.{old}") is True else "none"
+
+    def flag(self, path: str, default: bool = False) -> bool:
+        """A boolean as the engine holds it: its default when missing, null or a dropped "auto"."""
+        value = self.get(path)
+        return default if value is None or value == "auto" else truth(value)
+
+    @cached_property
+    def clipping(self) -> float | None:
+        """Gradient clipping as the engine gets it: 1.0 when left out. None when it can't be known from here."""
+        value = self.get("gradient_clipping", 1.0)
+        if value == "auto":
+            value = self.context.argument("max_grad_norm") if self.context.entry == TRAINER else 1.0
+        return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+    @cached_property
+    def overlap(self) -> bool:
+        """overlap_comm as the engine holds it: on at stage 3 by default (zero/config.py:384)."""
+        return self.flag("zero_optimization.overlap_comm", self.stage == 3)
+
+    @cached_property
+    def precision(self) -> str | None:
+        """fp16, bf16 or fp32; None when it hangs on flags that are not known."""
+        kinds = [kind for kind in ("fp16", "bf16") if self.enabled(kind)]
+        unknown = not self.raw and self.context.training_args is None
+        if not kinds and unknown and "auto" in (self.get("bf16.enabled"), self.get("fp16.enabled")):
+            return None
+        if not kinds and self.get("bf16") is None and self.enabled("bfloat16"):
+            return "bf16"
+        return kinds[0] if kinds else "fp32"
 
     def enabled(self, block: str) -> bool:
         """Whether a block's `enabled` is on, "auto" resolved from TrainingArguments where the Trainer does."""

@@ -65,7 +65,7 @@ def test_odd_values_are_judged(value):
 
 
 def test_hjson_is_a_warning_for_plain_deepspeed_and_an_error_for_the_trainer():
-    text = '{\n  "train_batch_size": 8, // note\n  "zero_optimization": {"stage": 2},\n}'
+    text = '{\n  "train_batch_size": 8, // note\n  "gradient_clipping": 1, "zero_optimization": {"stage": 2},\n}'
     assert rules(text, entry="raw") == {"ZT004": "warning", "ZT012": "warning"}
     assert rules(text)["ZT004"] == "error"
 

@@ -8,7 +8,24 @@ from .rule import RULES, Case, Hit, Rule
 @cache
 def all_rules() -> dict[str, Rule]:
     """Every rule, sorted by id."""
-    from . import auto, batch, keys, offload, precision, reading, trainer, values  # noqa: F401
+    from . import (  # noqa: F401  # noqa: F401
+        auto,
+        batch,
+        communication,
+        features,
+        flags,
+        keys,
+        offload,
+        optimizer,
+        parallel,
+        precision,
+        reading,
+        scheduler,
+        stages,
+        trainer,
+        values,
+        zenflow,
+    )
 
     return dict(sorted(RULES.items()))
 

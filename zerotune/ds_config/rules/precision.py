@@ -1,9 +1,30 @@
-"""ZT4xx: fp16, bf16 and their kin."""
+"""ZT4xx: fp16, bf16, autocast and the dtypes of accumulation and communication."""
 
 from __future__ import annotations
 
-from ..finding import ERROR
+import math
+
+from ..finding import ERROR, INFO, WARNING, Fix
 from .rule import Hit, case, rule
+
+CONFIG = "deepspeed 0.19.8 runtime/config.py"
+ENGINE = "deepspeed 0.19.8 runtime/engine.py"
+PRECISION = "deepspeed 0.19.8 runtime/precision_config.py"
+# runtime/config.py:144 (DtypeEnum): every spelling, and the dtype it stands for.
+DTYPES = {
+    "fp16": "fp16", "float16": "fp16", "half": "fp16", "torch.float16": "fp16",
+    "bf16": "bf16", "bfloat16": "bf16", "torch.bfloat16": "bf16",
+    "fp32": "fp32", "float32": "fp32", "float": "fp32", "torch.float32": "fp32",
+    "int8": "int8", "torch.int8": "int8",
+}  # fmt: skip
+
+
+def raw(config: dict):
+    return case(config, entry="raw")
+
+
+def bf16(stage: int = 2, **more) -> dict:
+    return {"bf16": {"enabled": True, **more}, "zero_optimization": {"stage": stage}}
 
 
 @rule(
@@ -13,9 +34,9 @@ from .rule import Hit, case, rule
     keys=("fp16.enabled", "bf16.enabled"),
     message="fp16 and bf16 are both on",
     help="switch one of them off",
-    source="deepspeed 0.19.8 runtime/config.py:511",
+    source=f"{CONFIG}:511",
     bad=[
-        case({"fp16": {"enabled": True}, "bf16": {"enabled": True}}, entry="raw"),
+        raw({"fp16": {"enabled": True}, "bf16": {"enabled": True}}),
         case({"fp16": {"enabled": True}, "bf16": {"enabled": "auto"}}, training_args={"bf16": True, "fp16": True}),
     ],
     good=[case({"fp16": {"enabled": "auto"}, "bf16": {"enabled": "auto"}}, training_args={"bf16": True})],
@@ -24,3 +45,331 @@ def two_precisions(view):
     """An assertion in the parser (b001)."""
     if view.enabled("fp16") and (view.enabled("bf16") or (view.get("bf16") is None and view.enabled("bfloat16"))):
         yield Hit("/fp16/enabled")
+
+
+@rule(
+    "ZT402",
+    "master-weights-stage-0",
+    ERROR,
+    keys=("fp16.fp16_master_weights_and_grads", "bf16.bf16_master_weights_and_grads", "bf16.bf16_optimizer_states"),
+    message="{key} needs ZeRO stage 1, 2 or 3, and this is stage 0",
+    help="set a stage, or delete the key",
+    source=f"{CONFIG}:702",
+    bad=[raw({"fp16": {"enabled": True, "fp16_master_weights_and_grads": True}})],
+    good=[
+        raw({"fp16": {"enabled": True, "fp16_master_weights_and_grads": True},
+             "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}),
+    ],
+)  # fmt: skip
+def master_weights_stage_0(view):
+    """An assertion in the parser, whether the mode is on or not (b024)."""
+    for path in (
+        "fp16.fp16_master_weights_and_grads",
+        "bf16.bf16_master_weights_and_grads",
+        "bf16.bf16_optimizer_states",
+    ):
+        if view.stage == 0 and view.flag(path):
+            yield Hit("/" + path.replace(".", "/"))
+
+
+@rule(
+    "ZT403",
+    "states-without-master",
+    ERROR,
+    keys=("bf16.bf16_optimizer_states",),
+    message="bf16_optimizer_states needs bf16_master_weights_and_grads",
+    help='add "bf16_master_weights_and_grads": true',
+    source=f"{CONFIG}:714",
+    bad=[raw(bf16(bf16_optimizer_states=True))],
+    good=[raw(bf16(bf16_optimizer_states=True, bf16_master_weights_and_grads=True))],
+)
+def states_without_master(view):
+    """An assertion in the parser (b027)."""
+    if view.flag("bf16.bf16_optimizer_states") and not view.flag("bf16.bf16_master_weights_and_grads"):
+        yield Hit("/bf16/bf16_optimizer_states", fix=Fix("set", "/bf16/bf16_master_weights_and_grads", True))
+
+
+@rule(
+    "ZT404",
+    "master-weights-without-offload",
+    ERROR,
+    keys=("bf16.bf16_master_weights_and_grads", "fp16.fp16_master_weights_and_grads"),
+    message="{key} needs offload_optimizer to the CPU{alternative}",
+    help='add "offload_optimizer": {{"device": "cpu"}}{alternative}',
+    source="deepspeed 0.19.8 runtime/zero/stage3.py:300, stage_1_and_2.py:332",
+    bad=[raw(bf16(3, bf16_master_weights_and_grads=True)), raw(bf16(2, bf16_master_weights_and_grads=True))],
+    good=[
+        raw(bf16(3, bf16_master_weights_and_grads=True, bf16_optimizer_states=True)),
+        raw({"bf16": {"enabled": True, "bf16_master_weights_and_grads": True},
+             "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}),
+    ],
+)  # fmt: skip
+def master_weights_without_offload(view):
+    """An assertion when the engine is built, unless the states are bf16 too (b026)."""
+    for kind in ("bf16", "fp16"):
+        path = f"{kind}.{kind}_master_weights_and_grads"
+        saved = kind == "bf16" and view.flag("bf16.bf16_optimizer_states")
+        if view.stage in (1, 2, 3) and view.flag(path) and not saved and view.device("offload_optimizer") == "none":
+            alternative = ", or bf16_optimizer_states" if kind == "bf16" else ""
+            yield Hit("/" + path.replace(".", "/"), {"alternative": alternative})
+
+
+@rule(
+    "ZT405",
+    "bf16-master-without-bf16",
+    WARNING,
+    keys=("bf16.bf16_master_weights_and_grads",),
+    message="bf16 is off, but the fp32 model gets bf16 master weights",
+    help="switch bf16 on, or delete the key",
+    source=f"{ENGINE}:2701",
+    bad=[
+        raw({"bf16": {"bf16_master_weights_and_grads": True, "bf16_optimizer_states": True},
+             "zero_optimization": {"stage": 2}}),
+    ],
+    good=[raw(bf16(bf16_master_weights_and_grads=True, bf16_optimizer_states=True))],
+)  # fmt: skip
+def bf16_master_without_bf16(view):
+    """Accepted; the losses differ from fp32 (b029)."""
+    if view.stage and view.flag("bf16.bf16_master_weights_and_grads") and view.precision == "fp32":
+        yield Hit("/bf16/bf16_master_weights_and_grads")
+
+
+@rule(
+    "ZT406",
+    "dynamic-scale",
+    ERROR,
+    keys=("fp16.loss_scale_window", "fp16.min_loss_scale"),
+    message="{key} is {value}; with dynamic loss scaling it must be above 0",
+    help="write at least 1",
+    source=f"{PRECISION}:152",
+    bad=[raw({"fp16": {"enabled": True, "loss_scale_window": 0}})],
+    good=[raw({"fp16": {"enabled": True, "loss_scale": 128, "loss_scale_window": 0}}),
+          raw({"fp16": {"loss_scale_window": 0}})],
+)  # fmt: skip
+def dynamic_scale(view):
+    """Refused by the parser, when fp16 is on and loss_scale is 0 (b020 to b023)."""
+    if view.enabled("fp16") and not view.number("fp16.loss_scale"):
+        for name in ("loss_scale_window", "min_loss_scale"):
+            value = view.number(f"fp16.{name}")
+            if value is not None and value <= 0:
+                yield Hit(f"/fp16/{name}")
+
+
+@rule(
+    "ZT407",
+    "scale-not-a-number",
+    ERROR,
+    keys=("fp16.loss_scale", "fp16.loss_scale_window", "fp16.min_loss_scale"),
+    message="{key} is {value}; it must be a finite number, not a boolean",
+    help="write a number",
+    source=f"{PRECISION}:88",
+    bad=[raw({"fp16": {"loss_scale": True}})],
+    good=[raw({"fp16": {"loss_scale": 0}})],
+)
+def scale_not_a_number(view):
+    """The three have validators of their own, stricter than pydantic's (b020)."""
+    for name in ("loss_scale", "loss_scale_window", "min_loss_scale"):
+        value = view.get(f"fp16.{name}")
+        if isinstance(value, bool) or (isinstance(value, float) and not math.isfinite(value)):
+            yield Hit(f"/fp16/{name}")
+
+
+@rule(
+    "ZT408",
+    "accumulation-dtype",
+    ERROR,
+    keys=("data_types.grad_accum_dtype",),
+    message="{key} is {value}, which is no dtype of DeepSpeed's",
+    help='write "fp32", "bf16" or "fp16", or leave it out',
+    source=f"{CONFIG}:144 (DtypeEnum)",
+    bad=[raw({"data_types": {"grad_accum_dtype": "double"}}), raw({"data_types": {"param_dtype": "fp64"}})],
+    good=[raw({"data_types": {"grad_accum_dtype": "float32"}})],
+)
+def accumulation_dtype(view):
+    """A ValueError when the engine is built, not in the parser (b013, b015)."""
+    for name in ("grad_accum_dtype", "param_dtype", "buffer_dtype"):
+        value = view.get(f"data_types.{name}")
+        if value is not None and value != "auto" and (not isinstance(value, str) or value not in DTYPES):
+            yield Hit(f"/data_types/{name}")
+
+
+@rule(
+    "ZT409",
+    "accumulation-dtype-stage-0",
+    ERROR,
+    keys=("data_types.grad_accum_dtype",),
+    message="at stage 0 gradients can't be accumulated in {accumulated} for {precision} weights",
+    help="set ZeRO stage 1, or leave grad_accum_dtype out",
+    source=f"{ENGINE}:2323",
+    bad=[raw({"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}})],
+    good=[raw({**bf16(1), "data_types": {"grad_accum_dtype": "fp32"}})],
+)
+def accumulation_dtype_stage_0(view):
+    """NotImplementedError when the engine is built (b009, b010)."""
+    accumulated = DTYPES.get(str(view.get("data_types.grad_accum_dtype")))
+    if view.stage == 0 and accumulated and view.precision and accumulated != view.precision:
+        yield Hit("/data_types/grad_accum_dtype", {"accumulated": accumulated, "precision": view.precision})
+
+
+@rule(
+    "ZT410",
+    "param-dtype-mode",
+    ERROR,
+    keys=("data_types.param_dtype",),
+    message="param_dtype is {value}, but the mode is {precision}",
+    help="leave param_dtype out; bf16.enabled and fp16.enabled decide",
+    source=f"{ENGINE}:1827",
+    bad=[raw({**bf16(), "data_types": {"param_dtype": "fp32"}})],
+    good=[raw({**bf16(), "data_types": {"param_dtype": "bfloat16"}})],
+)
+def param_dtype_mode(view):
+    """An assertion when the engine is built (b016)."""
+    wanted = DTYPES.get(str(view.get("data_types.param_dtype")))
+    if wanted and view.precision and wanted != view.precision:
+        yield Hit("/data_types/param_dtype", {"precision": view.precision})
+
+
+@rule(
+    "ZT411",
+    "communication-dtype",
+    ERROR,
+    keys=("communication_data_type", "seq_parallel_communication_data_type"),
+    message='{key} is {value}; it must be "fp16", "bf16" or "fp32"',
+    help="write one of them, or leave it out",
+    source=f"{CONFIG}:216",
+    bad=[raw({"communication_data_type": "float32"})],
+    good=[raw({"communication_data_type": "FP32"})],
+)
+def communication_dtype(view):
+    """A ValueError in the parser (c098, c099). "float32" is a dtype elsewhere, not here."""
+    for name in ("communication_data_type", "seq_parallel_communication_data_type"):
+        value = view.get(name)
+        if isinstance(value, str) and value != "auto" and value.lower() not in ("fp16", "bf16", "fp32"):
+            yield Hit(f"/{name}")
+
+
+@rule(
+    "ZT412",
+    "autocast-dtype",
+    ERROR,
+    keys=("torch_autocast.dtype", "torch_autocast.lower_precision_safe_modules"),
+    message="{key} is {value}; it must be {wanted}",
+    help="write {wanted}",
+    source=f"{CONFIG}:186",
+    bad=[raw({"torch_autocast": {"enabled": True, "dtype": "half16"}}),
+         raw({"torch_autocast": {"enabled": True, "lower_precision_safe_modules": "torch.nn.Linear"}})],
+    good=[raw({"torch_autocast": {"enabled": True, "dtype": "bfloat16"}})],
+)  # fmt: skip
+def autocast_dtype(view):
+    """A ValueError; a text instead of a list of modules is read letter by letter (b037 to b039)."""
+    block = view.block("torch_autocast")
+    dtype, modules = block.get("dtype"), block.get("lower_precision_safe_modules")
+    if "dtype" in block and dtype != "auto" and (not isinstance(dtype, str) or dtype not in DTYPES):
+        yield Hit("/torch_autocast/dtype", {"wanted": '"bfloat16" or "float16"'})
+    if isinstance(modules, str) and modules != "auto" and block.get("enabled"):
+        yield Hit("/torch_autocast/lower_precision_safe_modules", {"wanted": "a list of class names"})
+
+
+@rule(
+    "ZT413",
+    "autocast-beside-mode",
+    WARNING,
+    keys=("torch_autocast.enabled",),
+    message="torch_autocast and {precision} are both on: the weights are {precision} already, autocast adds nothing",
+    help="switch one of them off",
+    source=f"{ENGINE}:2957",
+    bad=[raw({**bf16(), "torch_autocast": {"enabled": True, "dtype": "bfloat16"}})],
+    good=[raw({"torch_autocast": {"enabled": True, "dtype": "bfloat16"}, "zero_optimization": {"stage": 2}})],
+)
+def autocast_beside_mode(view):
+    """Accepted silently; the losses equal those of the mode alone (b034, b035)."""
+    if view.get("torch_autocast.enabled") is True and view.precision in ("bf16", "fp16"):
+        yield Hit("/torch_autocast/enabled", {"precision": view.precision})
+
+
+@rule(
+    "ZT414",
+    "autocast-quantized-weights",
+    ERROR,
+    keys=("torch_autocast.enabled", "zero_optimization.zero_quantized_weights"),
+    message="torch_autocast can't be combined with zero_quantized_weights",
+    help="switch one of them off",
+    source="deepspeed 0.19.8 runtime/torch_autocast.py:32",
+    bad=[raw({"torch_autocast": {"enabled": True, "dtype": "bfloat16"},
+              "zero_optimization": {"stage": 3, "zero_quantized_weights": True}})],
+    good=[raw({"zero_optimization": {"stage": 3, "zero_quantized_weights": True}})],
+)  # fmt: skip
+def autocast_quantized_weights(view):
+    """An assertion when the engine is built (b040)."""
+    if view.get("torch_autocast.enabled") is True and view.flag("zero_optimization.zero_quantized_weights"):
+        yield Hit("/torch_autocast/enabled")
+
+
+@rule(
+    "ZT415",
+    "autocast-communication",
+    WARNING,
+    keys=("communication_data_type", "torch_autocast.enabled"),
+    message="communication_data_type is ignored under torch_autocast at stage {stage}",
+    help="delete it",
+    source="deepspeed 0.19.8 runtime/zero/stage_1_and_2.py, stage3.py: buckets by autocast's dtype",
+    bad=[raw({"communication_data_type": "fp32", "torch_autocast": {"enabled": True, "dtype": "bf16"},
+              "zero_optimization": {"stage": 2}})],
+    good=[raw({"communication_data_type": "fp32", **bf16()})],
+)  # fmt: skip
+def autocast_communication(view):
+    """Gradients are reduced in the dtype that autocast gave them (b042)."""
+    if view.get("torch_autocast.enabled") is True and view.stage and view.get("communication_data_type"):
+        yield Hit("/communication_data_type", {"stage": view.stage}, at_key=True)
+
+
+@rule(
+    "ZT416",
+    "autocast-without-dtype",
+    INFO,
+    keys=("torch_autocast.dtype",),
+    message="torch_autocast has no dtype: torch's default for the device is taken",
+    help='add "dtype": "bfloat16"',
+    source=f"{CONFIG}:186",
+    bad=[raw({"torch_autocast": {"enabled": True}})],
+    good=[raw({"torch_autocast": {"enabled": True, "dtype": "bfloat16"}})],
+)
+def autocast_without_dtype(view):
+    """float16 on CUDA, which needs loss scaling, bfloat16 on CPU (b030 to b032)."""
+    if view.get("torch_autocast.enabled") is True and view.get("torch_autocast.dtype") is None:
+        yield Hit("/torch_autocast", at_key=True)
+
+
+@rule(
+    "ZT417",
+    "fp16-auto-cast-off-mode",
+    WARNING,
+    keys=("fp16.auto_cast",),
+    message="fp16 is off, but auto_cast still casts the inputs to fp16",
+    help="delete auto_cast",
+    source=f"{ENGINE}:2957",
+    bad=[raw({"fp16": {"enabled": False, "auto_cast": True}})],
+    good=[raw({"fp16": {"enabled": True, "auto_cast": True}})],
+)
+def fp16_auto_cast_off_mode(view):
+    """The engine looks at auto_cast alone. Token ids are not touched, inputs in float are."""
+    if view.flag("fp16.auto_cast") and view.precision in ("fp32", "bf16"):
+        yield Hit("/fp16/auto_cast", at_key=True)
+
+
+@rule(
+    "ZT418",
+    "keep-in-fp32",
+    ERROR,
+    keys=("data_types.keep_in_fp32_modules",),
+    message='{key} is {value}; it must be "auto" or a list of name patterns',
+    help='write a list such as ["rotary_emb"]',
+    source=f"{CONFIG}:553",
+    bad=[raw({"data_types": {"keep_in_fp32_modules": "rotary_emb"}})],
+    good=[raw({"data_types": {"keep_in_fp32_modules": ["rotary_emb"]}})],
+)
+def keep_in_fp32(view):
+    """A DeepSpeedConfigError in the parser."""
+    value = view.get("data_types.keep_in_fp32_modules", "auto")
+    if value != "auto" and not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
+        yield Hit("/data_types/keep_in_fp32_modules")

@@ -29,6 +29,8 @@ SLEEPING = {
     "pipeline",
     "expert_parallel",
 }
+# Read by validators that refuse booleans; rule ZT407 reports them.
+STRICT_SCALES = {"/fp16/loss_scale", "/fp16/loss_scale_window", "/fp16/min_loss_scale"}
 
 
 def wanted(node: dict) -> str:
@@ -108,7 +110,7 @@ def converted_value(view):
     """Pydantic blocks convert texts and numbers; the Trainer's comparisons and other tools do not (a077, a082)."""
     for violation in mistyped(view):
         verdict, read = reading(violation)
-        if verdict != "converted" or is_block(violation.node):
+        if verdict != "converted" or is_block(violation.node) or violation.pointer in STRICT_SCALES:
             continue
         better = {True: "true", False: "false"}.get(read, read) if isinstance(read, bool) else read
         facts = {"named": named(violation.value), "better": better, "effect": f"is read as {better}"}

@@ -1,0 +1,230 @@
+"""ZT80x: tensor, sequence and expert parallelism, DeepCompile."""
+
+from __future__ import annotations
+
+from ..finding import ERROR, INFO, WARNING
+from .rule import Hit, case, rule
+
+TP = "deepspeed 0.19.8 runtime/tensor_parallel/config.py"
+COMPILE = "deepspeed 0.19.8 compile/init_z3.py"
+
+
+def raw(config: dict, **context):
+    return case(config, entry="raw", **context)
+
+
+def tp_block(view) -> dict:
+    block = view.block("tensor_parallel")
+    inner = block.get("tp", block.get("tensor_parallel"))
+    return inner if isinstance(inner, dict) else {}
+
+
+@rule(
+    "ZT801",
+    "tp-without-autotp",
+    WARNING,
+    keys=("tensor_parallel.tp.tp_size", "tensor_parallel.autotp_size"),
+    message="tp_size {value} alone does nothing: autotp_size is the only switch",
+    help='write "autotp_size": {value}',
+    source=TP,
+    bad=[raw({"tensor_parallel": {"tp": {"tp_size": 2}}})],
+    good=[raw({"tensor_parallel": {"autotp_size": 2, "tp": {"tp_size": 2}}})],
+)
+def tp_without_autotp(view):
+    """Silently no tensor parallelism (e029)."""
+    size = tp_block(view).get("tp_size")
+    if isinstance(size, int) and size > 1 and not view.number("tensor_parallel.autotp_size"):
+        yield Hit(tp_pointer(view))
+
+
+def tp_pointer(view) -> str:
+    inner = "tp" if "tp" in view.block("tensor_parallel") else "tensor_parallel"
+    return f"/tensor_parallel/{inner}/tp_size"
+
+
+@rule(
+    "ZT802",
+    "tp-sizes-differ",
+    ERROR,
+    keys=("tensor_parallel.tp.tp_size", "tensor_parallel.autotp_size"),
+    message="tp_size {value} differs from autotp_size {autotp}",
+    help="delete tp.tp_size",
+    source=TP,
+    bad=[raw({"tensor_parallel": {"autotp_size": 2, "tp": {"tp_size": 4}}})],
+    good=[raw({"tensor_parallel": {"autotp_size": 2, "tp": {"tp_size": 1}}})],
+)
+def tp_sizes_differ(view):
+    """A ValueError when the engine is built (e030)."""
+    size, autotp = tp_block(view).get("tp_size"), view.number("tensor_parallel.autotp_size")
+    if isinstance(size, int) and autotp and autotp > 1 and size not in (1, autotp):
+        yield Hit(tp_pointer(view), {"autotp": autotp})
+
+
+@rule(
+    "ZT803",
+    "tp-dtype",
+    ERROR,
+    keys=("tensor_parallel.dtype",),
+    message="tensor_parallel.dtype can't be set from JSON: DeepSpeed wants a torch.dtype object",
+    help="delete it; bf16 and fp16 decide",
+    source=TP,
+    bad=[raw({"tensor_parallel": {"autotp_size": 2, "dtype": "bf16"}})],
+    good=[raw({"tensor_parallel": {"autotp_size": 2}})],
+)
+def tp_dtype(view):
+    """Always a ValidationError in the parser (e032)."""
+    value = view.get("tensor_parallel.dtype", "auto")
+    if isinstance(value, str) and value != "auto":
+        yield Hit("/tensor_parallel/dtype")
+
+
+@rule(
+    "ZT804",
+    "autotp-divides-world",
+    ERROR,
+    keys=("tensor_parallel.autotp_size",),
+    message="{world} ranks can't be divided into groups of autotp_size {value}",
+    help="choose a divisor of the number of ranks",
+    source="deepspeed 0.19.8 utils/groups.py",
+    bad=[raw({"tensor_parallel": {"autotp_size": 3}}, world_size=4)],
+    good=[raw({"tensor_parallel": {"autotp_size": 2}}, world_size=4)],
+)
+def autotp_divides_world(view):
+    """A bare AssertionError of torch (e027)."""
+    size, world = view.number("tensor_parallel.autotp_size"), view.context.world_size
+    if size and size > 1 and world and world % size:
+        yield Hit("/tensor_parallel/autotp_size", {"world": world})
+
+
+@rule(
+    "ZT805",
+    "autotp-batch",
+    INFO,
+    keys=("tensor_parallel.autotp_size", "train_batch_size"),
+    message="AutoTP does not shrink the world: batch sizes and sample counts are reported {value} times too large",
+    help="train_batch_size must still be micro batch x accumulation x all ranks",
+    source="deepspeed 0.19.8 runtime/config.py:456",
+    bad=[raw({"tensor_parallel": {"autotp_size": 2}})],
+    good=[raw({"tensor_parallel": {"autotp_size": 0}})],
+)
+def autotp_batch(view):
+    """The ranks of a group must get the same data, and the parser counts them all (e024, e028)."""
+    size = view.number("tensor_parallel.autotp_size")
+    if size and size > 1:
+        yield Hit("/tensor_parallel/autotp_size")
+
+
+@rule(
+    "ZT810",
+    "sequence-parallel-alone",
+    WARNING,
+    keys=("sequence_parallel_size", "data_parallel_size"),
+    message="sequence_parallel_size without data_parallel_size only changes the batch arithmetic: no group is built",
+    help='add "data_parallel_size": world size / {value}',
+    source="deepspeed 0.19.8 __init__.py:543, runtime/config.py:468",
+    bad=[raw({"sequence_parallel_size": 2})],
+    good=[raw({"sequence_parallel_size": 2, "data_parallel_size": 2})],
+)
+def sequence_parallel_alone(view):
+    """The config believes world / sp, the engine trains with the whole world (e043). With both, a mesh is built (e042)."""
+    size = view.number("sequence_parallel_size")
+    if size and size > 1 and not view.has("data_parallel_size"):
+        yield Hit("/sequence_parallel_size", at_key=True)
+
+
+@rule(
+    "ZT820",
+    "deepcompile-call",
+    INFO,
+    keys=("compile.deepcompile",),
+    message="deepcompile needs a call of engine.compile() in the program; without it the run is eager",
+    help="call engine.compile() after deepspeed.initialize",
+    source="deepspeed 0.19.8 runtime/engine.py",
+    bad=[raw({"compile": {"deepcompile": True}, "zero_optimization": {"stage": 3}})],
+    good=[raw({"compile": {"deepcompile": False}})],
+)
+def deepcompile_call(view):
+    """One line in the log says so (e033)."""
+    if view.flag("compile.deepcompile"):
+        yield Hit("/compile/deepcompile")
+
+
+@rule(
+    "ZT821",
+    "deepcompile-stage-0",
+    WARNING,
+    keys=("compile.deepcompile",),
+    message="deepcompile at stage 0 falls back to torch.compile",
+    help="set ZeRO stage 1 or 3, or use torch.compile yourself",
+    source="deepspeed 0.19.8 runtime/engine.py",
+    bad=[raw({"compile": {"deepcompile": True}})],
+    good=[raw({"compile": {"deepcompile": True}, "zero_optimization": {"stage": 3}})],
+)
+def deepcompile_stage_0(view):
+    """One line in the log (e035)."""
+    if view.flag("compile.deepcompile") and view.stage == 0:
+        yield Hit("/compile/deepcompile")
+
+
+@rule(
+    "ZT822",
+    "deepcompile-offload",
+    ERROR,
+    keys=("compile.offload_opt_states", "compile.offload_activation", "compile.offload_parameters"),
+    message="{key} can't be combined with {other}",
+    help="choose one target of offload",
+    source=f"{COMPILE}:92-148",
+    bad=[raw({"compile": {"deepcompile": True, "offload_opt_states": True},
+              "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}})],
+    good=[raw({"compile": {"deepcompile": True, "offload_opt_states": True}, "zero_optimization": {"stage": 3}})],
+)  # fmt: skip
+def deepcompile_offload(view):
+    """ValueErrors in engine.compile() at stage 3; each plans with the whole memory."""
+    if not view.flag("compile.deepcompile") or view.stage != 3:
+        return
+    states, weights, activation = (
+        view.flag(f"compile.{name}") for name in ("offload_opt_states", "offload_parameters", "offload_activation")
+    )
+    if states and view.device("offload_optimizer") in ("cpu", "nvme"):
+        yield Hit("/compile/offload_opt_states", {"other": "zero_optimization.offload_optimizer"})
+    if activation and (states or weights):
+        other = "offload_opt_states" if states else "offload_parameters"
+        yield Hit("/compile/offload_activation", {"other": f"compile.{other}"})
+    if states and weights:
+        yield Hit("/compile/offload_opt_states", {"other": "compile.offload_parameters"})
+
+
+@rule(
+    "ZT830",
+    "load-balance-coeff",
+    ERROR,
+    keys=("expert_parallel.load_balance_coeff",),
+    message="load_balance_coeff is refused, even when expert_parallel is off",
+    help="delete it",
+    source="deepspeed 0.19.8 module_inject/auto_ep_config.py",
+    bad=[raw({"expert_parallel": {"enabled": False, "load_balance_coeff": 0.01}})],
+    good=[raw({"expert_parallel": {"enabled": False}})],
+)
+def load_balance_coeff(view):
+    """A ValueError in the parser (e057)."""
+    if "load_balance_coeff" in view.block("expert_parallel"):
+        yield Hit("/expert_parallel/load_balance_coeff", at_key=True)
+
+
+@rule(
+    "ZT831",
+    "autoep-without-moe",
+    WARNING,
+    keys=("expert_parallel.enabled",),
+    message="expert_parallel is on, but the model has no experts",
+    help="delete the block",
+    source="deepspeed 0.19.8 runtime/engine.py",
+    bad=[raw({"expert_parallel": {"enabled": True}}, model={"hidden_size": 64})],
+    good=[raw({"expert_parallel": {"enabled": True}}, model={"hidden_size": 64, "num_local_experts": 8})],
+)
+def autoep_without_moe(view):
+    """A warning in the log, and nothing else (e056)."""
+    model = view.context.model
+    names = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+    if view.get("expert_parallel.enabled") is True and model is not None and not any(name in model for name in names):
+        yield Hit("/expert_parallel/enabled")
