@@ -63,10 +63,9 @@ def write_checkpoint(folder: Path) -> None:
 
 def make_checkpoint(folder: Path, port: int) -> None:
     launcher = [Path(sys.executable).with_name("deepspeed"), "--num_gpus", "2", "--master_port", str(port)]
-    before = set(Path("/dev/shm").iterdir())
     command = [*map(str, launcher), __file__, "--write-checkpoint", str(folder)]
     subprocess.run(command, check=True, timeout=900, env=environment())
-    for left in set(Path("/dev/shm").glob("deepspeed_*")) - before:
+    for left in Path("/dev/shm").glob(f"deepspeed_*_{port}_*"):
         left.unlink(missing_ok=True)
 
 

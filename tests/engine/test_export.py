@@ -8,9 +8,12 @@ weights, two parameter groups, odd sizes (padding), small sub-groups and persist
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -79,7 +82,7 @@ def parameter_groups(model):
     ]
 
 
-def train_and_save(model, config, folder, tag, vocabulary):
+def train_and_save(model, config, folder, tag, vocabulary, **options):
     import deepspeed
     import torch
 
@@ -90,7 +93,7 @@ def train_and_save(model, config, folder, tag, vocabulary):
         output = engine(input_ids=tokens, labels=tokens)
         engine.backward(output.loss)
         engine.step()
-    engine.save_checkpoint(str(folder), tag=tag)
+    engine.save_checkpoint(str(folder), tag=tag, **options)
     engine.destroy()
 
 
@@ -140,6 +143,26 @@ def module_with_buffers():
     return Small()
 
 
+def write_lora(root):
+    """As the HF Trainer saves a PEFT model: the frozen base is not in the checkpoint."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import LlamaForCausalLM
+
+    torch.manual_seed(2)
+    model = LlamaForCausalLM(tiny_llama(tied=False))
+    if int(os.environ["RANK"]) == 0:
+        model.save_pretrained(root / "base")
+    lora = LoraConfig(r=3, lora_alpha=8, target_modules=["q_proj", "down_proj"], modules_to_save=["lm_head"])
+    model = get_peft_model(model, lora)
+    folder = root / "lora" / "checkpoint-2"
+    train_and_save(
+        model, engine_config(3, "bf16", "none", {}), folder, "global_step2", 97, exclude_frozen_parameters=True
+    )
+    if int(os.environ["RANK"]) == 0:
+        lora.save_pretrained(folder)
+
+
 def write_all(root):
     import deepspeed
 
@@ -149,6 +172,8 @@ def write_all(root):
     for stage in (1, 2, 3):
         config = engine_config(stage, "bf16", "none", {})
         train_and_save(module_with_buffers(), config, root / f"buffers_s{stage}", "global_step2", 97)
+    if find_spec("peft"):
+        write_lora(root)
     deepspeed.comm.barrier()
 
 
@@ -157,12 +182,12 @@ def checkpoints(tmp_path_factory):
     """Start the job as a user would; remove the shared-memory files that it leaves."""
     root = tmp_path_factory.mktemp("checkpoints")
     launcher = str(Path(sys.executable).with_name("deepspeed"))
-    command = [launcher, "--num_gpus", str(RANKS), "--master_port", str(free_port()), __file__, str(root)]
-    before = set(Path("/dev/shm").glob("deepspeed_*"))
+    port = str(free_port())
+    command = [launcher, "--num_gpus", str(RANKS), "--master_port", port, __file__, str(root)]
     try:
         done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=JOB_SECONDS)
     finally:
-        for left in set(Path("/dev/shm").glob("deepspeed_*")) - before:
+        for left in Path("/dev/shm").glob(f"deepspeed_*_{port}_*"):
             left.unlink(missing_ok=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return root
@@ -415,6 +440,52 @@ def test_command_line(checkpoints, tmp_path):
     assert again.returncode == 2
     assert again.stderr.startswith(f"zerotune-export: {tmp_path / 'out'}: is not empty")
     assert again.stderr.count("\n") == 1 and not again.stdout
+
+
+@pytest.mark.skipif(not find_spec("peft"), reason="peft is an optional extra")
+def test_a_lora_run_gives_an_adapter_that_peft_loads_and_merges_as_peft_does(checkpoints, tmp_path):
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    checkpoint = checkpoints / "lora" / "checkpoint-2"
+    adapter = export_checkpoint(checkpoint, tmp_path / "adapter", dtype="fp32")
+    assert adapter.files == ("adapter_model.safetensors",) and adapter.notes == ()
+    base = AutoModelForCausalLM.from_pretrained(checkpoints / "base")
+    expected = PeftModel.from_pretrained(base, tmp_path / "adapter").merge_and_unload().state_dict()
+    report = export_checkpoint(
+        checkpoint, tmp_path / "whole", dtype="fp32", merge_adapter=True, base_model=checkpoints / "base"
+    )
+    weights = exported(report)
+    assert set(weights) == set(expected)
+    untouched = {name for name in expected if not any(part in name for part in ("q_proj", "down_proj"))}
+    for name, tensor in weights.items():
+        # scale * (up @ down) is one fused product here and two roundings apart in peft
+        assert same_bits(tensor, expected[name]) if name in untouched else tensor.allclose(expected[name], atol=1e-6)
+
+
+def wait_for(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_ctrl_c_is_quiet_and_the_same_command_continues(checkpoints, tmp_path):
+    """Interrupted where it waits for the model's keys, seconds after the shards of this small model are written."""
+    checkpoint, out = checkpoints / "s3_fp32" / "checkpoint-2", tmp_path / "out"
+    command = [sys.executable, "-m", "zerotune.checkpointing.export_command", str(checkpoint), str(out)]
+    process = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for((out / WORK / "model.safetensors").exists)
+    process.send_signal(signal.SIGINT)
+    printed, errors = process.communicate(timeout=60)
+    assert (process.returncode, printed) == (130, "")
+    assert errors.strip() == (
+        f"zerotune-export: stopped. 1 finished file is kept in {out / WORK}; the same command continues."
+    )
+    assert [path.name for path in out.iterdir()] == [WORK]
+    done = run_command(checkpoint, out)
+    assert done.returncode == 0
+    assert "kept from an earlier run, after comparing them: model.safetensors" in done.stderr
 
 
 if __name__ == "__main__":

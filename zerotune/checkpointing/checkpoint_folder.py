@@ -1,5 +1,6 @@
 """From the path that a user gives to the folder with the ranks' files, or a plain statement of what is there."""
 
+import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,11 +31,15 @@ class OpenedCheckpoint:
     Attributes:
         zero: the weights' places.
         model_folder: the folder with config.json and the tokenizer, None when there is none.
+        adapter: the parsed adapter_config.json of a PEFT run, None for other runs.
+        companions: the folder with the tokenizer, also when it holds no config.json.
         notes: sentences about choices that were made for the user.
     """
 
     zero: ZeroCheckpoint
     model_folder: Path | None
+    adapter: dict | None = None
+    companions: Path | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -53,7 +58,8 @@ def open_checkpoint(path: Path, tag: str | None = None) -> OpenedCheckpoint:
         raise UsageError(_no_such_folder(path))
     if any(_is_rank_file(entry.name) for entry in path.iterdir()):
         parent = path.resolve().parent
-        return _opened(path, parent if (parent / "config.json").is_file() else path)
+        beside = any((parent / name).is_file() for name in ("config.json", "adapter_config.json"))
+        return _opened(path, parent if beside else path)
     if tag or (path / "latest").is_file() or _tags(path):
         return _opened(_tagged_folder(path, tag), path)
     steps = _trainer_checkpoints(path)
@@ -75,9 +81,31 @@ def what_is_there(path: Path) -> str:
     return f"{path}: no DeepSpeed checkpoint (no file `latest`, no *_model_states.pt). It holds: {listing}"
 
 
-def _opened(zero_folder: Path, model_folder: Path, notes=()) -> OpenedCheckpoint:
-    has_config = (model_folder / "config.json").is_file()
-    return OpenedCheckpoint(read_zero_checkpoint(zero_folder), model_folder if has_config else None, [*notes])
+def _opened(zero_folder: Path, model_folder: Path) -> OpenedCheckpoint:
+    has_config = read_json_object(model_folder / "config.json") is not None
+    return OpenedCheckpoint(
+        zero=read_zero_checkpoint(zero_folder),
+        model_folder=model_folder if has_config else None,
+        adapter=read_json_object(model_folder / "adapter_config.json"),
+        companions=model_folder,
+    )
+
+
+def read_json_object(path: Path) -> dict | None:
+    """The parsed file, None when there is none.
+
+    Raises:
+        UsageError: it is not a JSON object.
+    """
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UsageError(f"{path}: not valid JSON ({error}).") from None
+    if not isinstance(content, dict):
+        raise UsageError(f"{path}: a JSON object was expected, found {type(content).__name__}.")
+    return content
 
 
 def _is_rank_file(name: str) -> bool:

@@ -6,20 +6,23 @@ moved to their names, so that OUT never holds half a model and an earlier model 
 
 import os
 import resource
+import sys
 import threading
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from zerotune.checkpointing.adapter import adapter_only, is_adapter, merged
 from zerotune.checkpointing.checkpoint_folder import OpenedCheckpoint, open_checkpoint
 from zerotune.checkpointing.element_types import checked_dtype
 from zerotune.checkpointing.export_checks import check_written
-from zerotune.checkpointing.model_card import read_config, write_companions
+from zerotune.checkpointing.model_card import write_companions
 from zerotune.checkpointing.model_keys import ModelKeys, ModelKeysProcess, audit, names_to_write
 from zerotune.checkpointing.output_folder import OutputFolder
 from zerotune.checkpointing.progress import progress_bar
 from zerotune.checkpointing.shard_plan import Shard, index_json, parse_size, plan_shards
 from zerotune.checkpointing.shard_writer import ShardWriter, Stopped
+from zerotune.errors import UsageError
 
 MAX_WORKERS = 32
 
@@ -58,6 +61,8 @@ def export_checkpoint(
     tag: str | None = None,
     overwrite: bool = False,
     check_model: bool = True,
+    merge_adapter: bool = False,
+    base_model: Path | None = None,
 ) -> ExportReport:
     """Write the model of a DeepSpeed ZeRO checkpoint as safetensors with config, tokenizer and model card.
 
@@ -74,6 +79,9 @@ def export_checkpoint(
         tag: DeepSpeed's tag, instead of what `latest` says.
         overwrite: replace the model in `out`; other files there stay.
         check_model: compare names and shapes with the model that config.json describes.
+        merge_adapter: for a LoRA run, add the adapter to its base model and write the whole; by default the adapter
+            alone is written, in PEFT's format.
+        base_model: folder of the base model, instead of the one that adapter_config.json names.
 
     Raises:
         UsageError: the input or `out` is wrong; nothing was deleted.
@@ -84,11 +92,9 @@ def export_checkpoint(
     checked_dtype(dtype)
     max_shard_bytes = parse_size(max_shard_size)
     workers = workers or min(MAX_WORKERS, len(os.sched_getaffinity(0)))
-    opened = open_checkpoint(checkpoint, tag)
-    if opened.model_folder:
-        read_config(opened.model_folder)
-    folder = OutputFolder(out, overwrite, sources=(opened.zero.folder, opened.model_folder))
-    job = _Job(opened, folder, dtype, max_shard_bytes, workers, progress)
+    opened, stem = _what_to_write(open_checkpoint(checkpoint, tag), merge_adapter, base_model)
+    folder = OutputFolder(out, overwrite, sources=(opened.zero.folder, opened.companions, opened.model_folder))
+    job = _Job(opened, folder, dtype, max_shard_bytes, workers, progress, stem)
     keys, shards = job.run(check_model)
     check_written(folder.work, shards)
     num_parameters = sum(slot.source.num_elements for shard in shards for slot in shard.slots)
@@ -106,6 +112,19 @@ def export_checkpoint(
     )
 
 
+def _what_to_write(
+    opened: OpenedCheckpoint, merge_adapter: bool, base_model: Path | None
+) -> tuple[OpenedCheckpoint, str]:
+    """The checkpoint with the tensors to write, and the stem of the files' names."""
+    if not is_adapter(opened):
+        if merge_adapter:
+            raise UsageError(f"{opened.zero.folder}: not a LoRA checkpoint, there is nothing to merge.")
+        return opened, "model"
+    if merge_adapter:
+        return merged(opened, base_model), "model"
+    return adapter_only(opened), "adapter_model"
+
+
 @dataclass
 class _Job:
     """Writes the shards while a child process finds out which keys the model wants."""
@@ -116,15 +135,20 @@ class _Job:
     max_shard_bytes: int
     workers: int
     progress: bool
+    stem: str
     notes: list[str] = field(default_factory=list)
 
     def run(self, check_model: bool) -> tuple[ModelKeys, list[Shard]]:
         if not check_model or not self.opened.model_folder:
-            reason = "there is no config.json beside the checkpoint" if check_model else "switched off"
-            keys = ModelKeys(unchecked=reason)
+            keys = ModelKeys(unchecked=self._why_unchecked(check_model))
             return keys, self._write(self.names(keys), threading.Event())
         with ModelKeysProcess(self.opened.model_folder) as process:
             return self._write_while_asking(process)
+
+    def _why_unchecked(self, check_model: bool) -> str | None:
+        if self.stem == "adapter_model":
+            return None
+        return "there is no config.json beside the checkpoint" if check_model else "switched off"
 
     def _write_while_asking(self, process: ModelKeysProcess) -> tuple[ModelKeys, list[Shard]]:
         """Start with the names of the checkpoint; the answer, seconds later, rarely changes them."""
@@ -147,7 +171,8 @@ class _Job:
         zero = self.opened.zero
         tensors = {name: replace(zero.tensors[stored], name=name) for name, stored in names.items()}
         aliases = {} if self.opened.model_folder else zero.shared
-        shards = plan_shards(tensors, self.dtype, self.max_shard_bytes, aliases)
+        limit = self.max_shard_bytes if self.stem == "model" else sys.maxsize  # PEFT reads one file
+        shards = plan_shards(tensors, self.dtype, limit, aliases, self.stem)
         self.folder.require_room(shards)
         writer = ShardWriter(self.folder.work, self.workers, stop)
         with progress_bar(self.progress, sum(shard.num_bytes for shard in shards)) as writer.advance:

@@ -24,7 +24,9 @@ Example:
 @click.option("--tag", help="DeepSpeed's tag (a folder's name), instead of what the file `latest` says.")
 @click.option("--overwrite", is_flag=True, help="Replace the model in OUT; other files there stay.")
 @click.option("--no-check-model", is_flag=True, help="Do not compare the keys with the model of config.json.")
-def command(checkpoint, out, dtype, max_shard_size, workers, tag, overwrite, no_check_model):
+@click.option("--merge", is_flag=True, help="LoRA: merge into the base model; by default the adapter alone is written.")
+@click.option("--base-model", type=click.Path(path_type=Path), help="Folder of the base model, for --merge.")
+def command(checkpoint, out, dtype, max_shard_size, workers, tag, overwrite, no_check_model, merge, base_model):
     """Write the model of a DeepSpeed ZeRO CHECKPOINT into the folder OUT as safetensors.
 
     CHECKPOINT is a Trainer's checkpoint-N, DeepSpeed's global_stepN, or a run's output folder (its newest complete
@@ -41,6 +43,8 @@ def command(checkpoint, out, dtype, max_shard_size, workers, tag, overwrite, no_
         tag=tag,
         overwrite=overwrite,
         check_model=not no_check_model,
+        merge_adapter=merge,
+        base_model=base_model,
     )
     for note in report.notes:
         click.echo(f"note: {note}", err=True)
@@ -70,7 +74,10 @@ def _say_interrupted(arguments: list[str]) -> None:
     from zerotune.checkpointing.output_folder import WORK, finished_shards
 
     folders = [Path(word) for word in arguments if (Path(word) / WORK).is_dir()]
-    kept = f" {len(finished_shards(folders[0]))} finished files are kept in {folders[0] / WORK};" if folders else ""
+    kept = ""
+    if folders:
+        number = len(finished_shards(folders[0]))
+        kept = f" {number} finished {'file is' if number == 1 else 'files are'} kept in {folders[0] / WORK};"
     click.echo(f"\nzerotune-export: stopped.{kept} the same command continues.", err=True)
 
 

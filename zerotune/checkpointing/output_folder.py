@@ -8,7 +8,7 @@ from zerotune.checkpointing.shard_plan import Shard
 from zerotune.errors import UsageError
 
 WORK = ".zerotune-export"
-OWN_WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json")
+OWN_WEIGHTS = re.compile(r"(adapter_)?model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json")
 SPARE_BYTES = 64 << 20  # config, tokenizer and the file system's own needs
 
 

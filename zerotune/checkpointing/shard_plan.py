@@ -73,7 +73,11 @@ def parse_size(text: str | int) -> int:
 
 
 def plan_shards(
-    tensors: dict[str, SourceTensor], dtype: str, max_shard_bytes: int, metadata: dict[str, str] | None = None
+    tensors: dict[str, SourceTensor],
+    dtype: str,
+    max_shard_bytes: int,
+    metadata: dict[str, str] | None = None,
+    stem: str = "model",
 ) -> list[Shard]:
     """Lay the tensors out in order, a new file whenever the next one would pass the limit.
 
@@ -95,7 +99,7 @@ def plan_shards(
     total = len(groups)
     return [
         Shard(
-            shard_filename(index, total),
+            shard_filename(index, total, stem),
             _slots(names[index], groups[index], dtype),
             {"format": "pt", **(metadata or {})},
         )
@@ -103,9 +107,9 @@ def plan_shards(
     ]
 
 
-def shard_filename(index: int, total: int) -> str:
+def shard_filename(index: int, total: int, stem: str = "model") -> str:
     """model.safetensors, or model-00001-of-00003.safetensors when there are several."""
-    return "model.safetensors" if total == 1 else f"model-{index + 1:05}-of-{total:05}.safetensors"
+    return f"{stem}.safetensors" if total == 1 else f"{stem}-{index + 1:05}-of-{total:05}.safetensors"
 
 
 def _slots(names: list[str], tensors: list[SourceTensor], dtype: str) -> tuple[Slot, ...]:

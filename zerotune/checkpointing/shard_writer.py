@@ -9,14 +9,14 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from zerotune.checkpointing.element_types import convert, count_overflow, item_bytes
 from zerotune.checkpointing.shard_plan import Shard, Slot
-from zerotune.checkpointing.zero_shards import Piece
+from zerotune.checkpointing.zero_shards import Piece, SourceTensor
 from zerotune.errors import UsageError
 
 CHUNK_ELEMENTS = 1 << 20
@@ -77,6 +77,9 @@ def converted_chunks(reader: RangeReader, slot: Slot, first: int, last: int) -> 
         size = item_bytes(slot.source.dtype)
         yield first, convert(raw[first * size : last * size], slot.source.dtype, slot.dtype), 0
         return
+    if slot.source.delta:
+        yield from _merged_chunks(reader, slot, first, last)
+        return
     start = 0
     for piece in slot.source.pieces:
         begin, end = max(first - start, 0), min(last - start, piece.num_elements)
@@ -101,6 +104,34 @@ def _read_strided(reader: RangeReader, slot: Slot) -> np.ndarray:
     strides = [step * size for step in stored.stride] + [1]
     view = np.lib.stride_tricks.as_strided(raw, (*stored.shape, size), strides)
     return np.ascontiguousarray(view).reshape(-1)
+
+
+def _merged_chunks(reader: RangeReader, slot: Slot, first: int, last: int) -> Iterator[tuple[int, np.ndarray, int]]:
+    """Blocks of whole rows on a fixed grid, so that a value never depends on which range was asked for: BLAS rounds
+    differently for different shapes."""
+    rows, columns = slot.source.shape
+    step = max(1, CHUNK_ELEMENTS // columns)
+    delta = slot.source.delta
+    plain = replace(slot, source=replace(slot.source, delta=None), dtype="F32")
+    down = _matrix(reader, delta.down, 0, delta.down.shape[0])
+    for row in range(first // columns // step * step, rows, step):
+        begin, end = row * columns, min(row + step, rows) * columns
+        if begin >= last:
+            return
+        base = np.concatenate([data for _, data, _ in converted_chunks(reader, plain, begin, end)]).view(np.float32)
+        up = _matrix(reader, delta.up, row, min(row + step, rows))
+        summed = (base.reshape(-1, columns) + np.float32(delta.scale) * (up @ down)).reshape(-1)
+        wanted = summed[max(first - begin, 0) : min(last, end) - begin].view(np.uint8)
+        out = convert(wanted, "F32", slot.dtype)
+        yield max(first, begin), out, count_overflow(wanted, out, "F32", slot.dtype)
+
+
+def _matrix(reader: RangeReader, source: SourceTensor, first_row: int, last_row: int) -> np.ndarray:
+    """Rows of a small two-dimensional weight: [rows, columns] float32."""
+    columns = source.shape[1]
+    slot = Slot(source.name, source, "F32", 0)
+    chunks = [data for _, data, _ in converted_chunks(reader, slot, first_row * columns, last_row * columns)]
+    return np.concatenate(chunks).view(np.float32).reshape(-1, columns)
 
 
 @dataclass

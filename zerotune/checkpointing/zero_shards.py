@@ -33,12 +33,19 @@ class Piece:
 
 @dataclass(frozen=True)
 class SourceTensor:
-    """A whole weight: its pieces in order hold its elements, row-major. `strided` is set instead when not row-major."""
+    """A whole weight.
+
+    Attributes:
+        pieces: in order they hold the elements, row-major.
+        strided: set instead of `pieces` when the tensor was saved in another memory order.
+        delta: what is added to the stored elements, in fp32.
+    """
 
     name: str
     shape: tuple[int, ...]
     pieces: tuple[Piece, ...]
     strided: StoredTensor | None = None
+    delta: "LowRankDelta | None" = None
 
     @property
     def num_elements(self) -> int:
@@ -47,6 +54,19 @@ class SourceTensor:
     @property
     def dtype(self) -> str:
         return self.strided.dtype if self.strided else self.pieces[0].dtype if self.pieces else "F32"
+
+
+@dataclass(frozen=True)
+class LowRankDelta:
+    """A LoRA update of a [rows, columns] weight: scale * up [rows, rank] @ down [rank, columns]."""
+
+    down: SourceTensor
+    up: SourceTensor
+    scale: float
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.up.shape[0], self.down.shape[1]
 
 
 @dataclass
