@@ -203,3 +203,27 @@ def test_a_whole_process_is_fast():
         assert start("validate", "stage3").returncode == 0
         times.append(seconds() - begin)
     assert min(times) < 0.3, times
+
+
+def test_select_ignore_and_strict(call, tmp_path):
+    path = tmp_path / "ds.json"
+    path.write_text(
+        '{"train_batch_size": "auto", "zero_optimization": {"stage": 2}, "steps_per_print": 10, "bogus_key": 1}'
+    )
+    assert call("validate", str(path))[0] == 1
+    assert call("validate", str(path), "--ignore", "unknown-key")[0] == 0
+    assert call("validate", str(path), "--ignore", "ZT103", "--strict")[0] == 1
+    assert call("validate", str(path), "--select", "ZT5,ZT6")[0] == 0
+    code, out, _ = call("validate", str(path), "--select", "ZT5", "--ignore", "ZT1o3")
+    assert code == 1 and "there is no rule 'ZT1o3'" in out
+
+
+@pytest.mark.parametrize("form", ["json", "sarif"])
+def test_machine_formats_are_one_document(call, form):
+    code, out, _ = call("validate", "stage2", "stage3", "--format", form)
+    assert code == 0
+    assert json.loads(out)
+
+
+def test_github_format_is_silent_when_clean(call):
+    assert call("validate", "stage2", "--format", "github") == (0, "", "")

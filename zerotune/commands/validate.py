@@ -7,10 +7,12 @@ from pathlib import Path
 
 import click
 
+from zerotune import __version__
 from zerotune.ds_config import Context, Finding, ResolvedConfig, check, render, resolve
 from zerotune.ds_config.context import ENTRIES
 from zerotune.ds_config.flags import parse_flags
 from zerotune.ds_config.resolve import MAX_BYTES, decode
+from zerotune.ds_config.selection import choose
 from zerotune.errors import EXIT_FINDINGS, EXIT_USAGE, UsageError
 
 EPILOG = """\b
@@ -28,15 +30,24 @@ FILE may be a template's name, or - for standard input. Notes alone leave the ex
 
 @click.command("validate", epilog=EPILOG)
 @click.argument("files", nargs=-1, metavar="FILE...")
-@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--format", "output", type=click.Choice(["text", "json", "sarif", "github"]), default="text", show_default=True
+)
 @click.option(
     "--entry", type=click.Choice(ENTRIES), default="trainer", show_default=True, help="Who hands it to DeepSpeed."
 )
 @click.option("--world-size", type=click.IntRange(min=1), help="Number of ranks.")
 @click.option("--nodes", type=click.IntRange(min=1), help="Number of machines.")
 @click.option("--training-args", metavar="FLAGS", help='Flags of the run, in quotes: "--bf16 true ...".')
+@click.option(
+    "--select", multiple=True, metavar="ID", help="Only these rules: ZT501, ZT5 or a slug; repeat or use commas."
+)
+@click.option("--ignore", multiple=True, metavar="ID", help="Not these rules.")
+@click.option("--strict", is_flag=True, help="Notes count as findings too.")
 @click.option("--client-optimizer", metavar="CLASS", help="Optimizer class passed to deepspeed.initialize.")
-def command(files: tuple[str, ...], output: str, training_args: str | None, **known) -> int:
+def command(
+    files: tuple[str, ...], output: str, training_args: str | None, strict: bool, select, ignore, **known
+) -> int:
     """Check configs as DeepSpeed would read them."""
     if not files:
         raise UsageError("name at least one file or template, or - for standard input")
@@ -51,11 +62,15 @@ def command(files: tuple[str, ...], output: str, training_args: str | None, **kn
             click.echo(f"zerotune-config: {mistake}", err=True)
             failures += 1
             continue
-        results.append((source, check(source, context)))
+        results.append((source, choose(check(source, context), names(select), names(ignore))))
     show(results, output)
     if failures:
         return EXIT_USAGE
-    return EXIT_FINDINGS if any(counts(findings) for _, findings in results) else 0
+    return EXIT_FINDINGS if any(strict or counts(finding) for _, found in results for finding in found) else 0
+
+
+def names(options: tuple[str, ...]) -> list[str]:
+    return [name.strip() for option in options for name in option.split(",") if name.strip()]
 
 
 def read(name: str) -> ResolvedConfig:
@@ -65,16 +80,24 @@ def read(name: str) -> ResolvedConfig:
     return ResolvedConfig("<stdin>", Path("-"), text, {})
 
 
-def counts(findings: list[Finding]) -> bool:
-    return any(finding.severity != "info" for finding in findings)
+def counts(finding: Finding) -> bool:
+    """Notes do not fail a build unless --strict says so."""
+    return finding.severity != "info"
 
 
 def show(results: list[tuple[ResolvedConfig, list[Finding]]], output: str) -> None:
-    if output == "json":
-        import json
-
-        files = [{"path": source.name, "findings": [f.as_dict() for f in findings]} for source, findings in results]
-        click.echo(json.dumps({"files": files}, indent=2))
+    if output == "text":
+        for source, findings in results:
+            click.echo(render.text(findings, source.name, source.text))
         return
-    for source, findings in results:
-        click.echo(render.text(findings, source.name, source.text))
+    from zerotune.ds_config import formats
+
+    plain = [(source.name, findings) for source, findings in results]
+    made = {
+        "json": formats.as_json,
+        "github": formats.as_github,
+        "sarif": lambda rows: formats.as_sarif(rows, __version__),
+    }
+    text = made[output](plain)
+    if text:
+        click.echo(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
 
 ERROR = "error"
@@ -48,9 +49,11 @@ class Finding:
     length: int = 1
 
     def as_dict(self) -> dict:
-        """Plain data for JSON; a value that JSON does not know is written as text."""
+        """Plain data for JSON; a value that JSON can't hold (NaN, for one) is written as text."""
         record = asdict(self)
-        if not isinstance(self.value, (str, int, float, bool, list, dict, type(None))):
+        try:
+            json.dumps(self.value, allow_nan=False)
+        except (TypeError, ValueError):
             record["value"] = repr(self.value)
         return record
 

@@ -6,6 +6,7 @@ from functools import cached_property
 
 from .context import RAW, TRAINER, Context
 from .document import Document, join, split
+from .pydantic_reading import reads_as
 from .schema import Violation, violations
 
 MISSING = object()
@@ -101,6 +102,18 @@ class View:
         """A boolean as the engine holds it: its default when missing, null or a dropped "auto"."""
         value = self.get(path)
         return default if value is None or value == "auto" else truth(value)
+
+    @cached_property
+    def bf16(self) -> str:
+        """The name of the block that the engine reads: bf16, else the old bfloat16."""
+        return "bf16" if self.get("bf16") is not None or not self.has("bfloat16") else "bfloat16"
+
+    def converted(self, path: str) -> float | None:
+        """A number of a pydantic block, converted as pydantic does."""
+        value = self.get(path)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return value
+        return None if value is None else reads_as(value, {"type": "number"})[1]
 
     @cached_property
     def clipping(self) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..context import ACCELERATE, TRAINER
 from ..document import dotted, join
 from ..finding import ERROR, INFO, WARNING
+from ..reading import BITWISE
 from ..schema import fields, is_filled
 from .rule import Hit, case, rule
 
@@ -13,6 +14,10 @@ DS = "deepspeed 0.19.8 runtime/config_utils.py:56 drops it, runtime/config.py re
 WHO = {TRAINER: "the Trainer", ACCELERATE: "accelerate"}
 # Read as numbers by plain DeepSpeed, at the latest in the first step (a044 to a055).
 ENGINE_NUMBERS = ("optimizer.params.", "scheduler.params.")
+DTYPES = ("data_types.grad_accum_dtype", "data_types.param_dtype", "torch_autocast.dtype")
+NEVER_READ = ("$schema", "disable_allgather", "data_parallel_size")
+# Monitors drop it like every pydantic block, timers look for a name in it.
+PATIENT_BLOCKS = ("tensorboard", "wandb", "csv_monitor", "comet", "timers")
 
 
 def autos(view):
@@ -102,8 +107,13 @@ def auto_not_read(view):
         return
     for pointer, path in autos(view):
         field = fields().get(path)
-        top_value = field is not None and not field.where and "x-dead" not in field.node
-        if top_value or path.startswith(ENGINE_NUMBERS) or path == "data_types.grad_accum_dtype":
+        if field is None or (path.startswith(ENGINE_NUMBERS) and view.get(f"{path.split('.')[0]}.type") is None):
+            continue
+        top = not field.where and path not in NEVER_READ and path not in PATIENT_BLOCKS
+        if field.node.get("type") == "boolean" and field.block.get("x-reader") != "pydantic":
+            # Any text is true.
+            yield Hit(pointer, severity=ERROR if path in BITWISE else WARNING)
+        elif top or path.startswith(ENGINE_NUMBERS) or path in DTYPES:
             yield Hit(pointer)
 
 

@@ -232,3 +232,41 @@ def clipping_null(view):
     """Passes the parser; None can't be compared with 0 (c083)."""
     if view.has("gradient_clipping") and view.get("gradient_clipping") is None:
         yield Hit("/gradient_clipping")
+
+
+@rule(
+    "ZT852",
+    "checkpoint-writer-choice",
+    ERROR,
+    keys=("checkpoint.writer.type", "checkpoint.writer.data_parallel"),
+    message="{key} is {value}; it must be {choices}",
+    help="write one of them",
+    source="deepspeed 0.19.8 runtime/model_checkpointing/config.py",
+    bad=[raw({"checkpoint": {"writer": {"type": "SLOW", "data_parallel": "replica"}}})],
+    good=[raw({"checkpoint": {"writer": {"type": "fast", "data_parallel": "replica"}}})],
+)
+def checkpoint_writer_choice(view):
+    """An assertion in the parser; the case does not matter."""
+    choices = {"type": ("MOCK", "PYTHON", "FAST"), "data_parallel": ("REPLICA", "SOCKET", "MACHINE")}
+    for name, allowed in choices.items():
+        value = view.get(f"checkpoint.writer.{name}")
+        if value is not None and str(value).upper() not in allowed:
+            yield Hit(f"/checkpoint/writer/{name}", {"choices": ", ".join(allowed)})
+
+
+@rule(
+    "ZT853",
+    "autotuning-folder",
+    ERROR,
+    keys=("autotuning.results_dir", "autotuning.exps_dir"),
+    message="{key} is {value}; it must name a folder",
+    help="write a folder, or delete the key",
+    source="deepspeed 0.19.8 autotuning/config.py:39",
+    bad=[raw({"autotuning": {"results_dir": ""}})],
+    good=[raw({"autotuning": {"results_dir": "autotuning_results"}})],
+)
+def autotuning_folder(view):
+    """An assertion in the parser, whether autotuning is on or not."""
+    for name in ("results_dir", "exps_dir"):
+        if name in view.block("autotuning") and not view.get(f"autotuning.{name}"):
+            yield Hit(f"/autotuning/{name}")

@@ -105,7 +105,7 @@ def offload_optimizer_stage_0(view):
 )
 def partial_offload_stage(view):
     """An assertion in the parser (b057)."""
-    ratio = view.number("zero_optimization.offload_optimizer.ratio")
+    ratio = view.converted("zero_optimization.offload_optimizer.ratio")
     if view.stage in (0, 1, 2) and ratio is not None and 0 <= ratio < 1:
         yield Hit(f"{ZERO}/offload_optimizer/ratio", {"stage": view.stage})
 
@@ -123,7 +123,7 @@ def partial_offload_stage(view):
 )
 def partial_offload_without_device(view):
     """Silently ignored (b059)."""
-    ratio = view.number("zero_optimization.offload_optimizer.ratio")
+    ratio = view.converted("zero_optimization.offload_optimizer.ratio")
     if view.stage == 3 and ratio is not None and ratio < 1 and view.device("offload_optimizer") == "none":
         yield Hit(f"{ZERO}/offload_optimizer/ratio")
 
@@ -147,7 +147,7 @@ def partial_offload_without_device(view):
 )  # fmt: skip
 def partial_offload_optimizer(view):
     """An assertion when the engine is built (c029)."""
-    ratio = view.number("zero_optimization.offload_optimizer.ratio")
+    ratio = view.converted("zero_optimization.offload_optimizer.ratio")
     found = built(view)
     if (
         view.stage == 3

@@ -207,7 +207,7 @@ def deepcompile_offload(view):
 )
 def load_balance_coeff(view):
     """A ValueError in the parser (e057)."""
-    if "load_balance_coeff" in view.block("expert_parallel"):
+    if view.block("expert_parallel").get("load_balance_coeff") is not None:
         yield Hit("/expert_parallel/load_balance_coeff", at_key=True)
 
 

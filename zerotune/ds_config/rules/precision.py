@@ -85,8 +85,10 @@ def master_weights_stage_0(view):
 )
 def states_without_master(view):
     """An assertion in the parser (b027)."""
-    if view.flag("bf16.bf16_optimizer_states") and not view.flag("bf16.bf16_master_weights_and_grads"):
-        yield Hit("/bf16/bf16_optimizer_states", fix=Fix("set", "/bf16/bf16_master_weights_and_grads", True))
+    block = view.bf16
+    if view.flag(f"{block}.bf16_optimizer_states") and not view.flag(f"{block}.bf16_master_weights_and_grads"):
+        fix = Fix("set", f"/{block}/bf16_master_weights_and_grads", True)
+        yield Hit(f"/{block}/bf16_optimizer_states", fix=fix)
 
 
 @rule(
@@ -107,8 +109,9 @@ def states_without_master(view):
 def master_weights_without_offload(view):
     """An assertion when the engine is built, unless the states are bf16 too (b026)."""
     for kind in ("bf16", "fp16"):
-        path = f"{kind}.{kind}_master_weights_and_grads"
-        saved = kind == "bf16" and view.flag("bf16.bf16_optimizer_states")
+        block = view.bf16 if kind == "bf16" else kind
+        path = f"{block}.{kind}_master_weights_and_grads"
+        saved = kind == "bf16" and view.flag(f"{block}.bf16_optimizer_states")
         if view.stage in (1, 2, 3) and view.flag(path) and not saved and view.device("offload_optimizer") == "none":
             alternative = ", or bf16_optimizer_states" if kind == "bf16" else ""
             yield Hit("/" + path.replace(".", "/"), {"alternative": alternative})
@@ -189,8 +192,11 @@ def accumulation_dtype(view):
     """A ValueError when the engine is built, not in the parser (b013, b015)."""
     for name in ("grad_accum_dtype", "param_dtype", "buffer_dtype"):
         value = view.get(f"data_types.{name}")
-        if value is not None and value != "auto" and (not isinstance(value, str) or value not in DTYPES):
-            yield Hit(f"/data_types/{name}")
+        known = value == "auto" or (isinstance(value, str) and value in DTYPES)
+        if value is not None and not known:
+            # Buffers are cast only when a mode is on.
+            unread = name == "buffer_dtype" and view.precision == "fp32"
+            yield Hit(f"/data_types/{name}", severity=WARNING if unread else ERROR)
 
 
 @rule(

@@ -37,7 +37,9 @@ def raw(config: dict):
 def unknown_scheduler(view):
     """An assertion when the engine is built; the case of the letters counts (c073)."""
     name = view.get("scheduler.type")
-    if name is not None and name not in SCHEDULERS and name not in OTHER_SCHEDULERS:
+    if not isinstance(name, str):  # ZT110 reports it
+        return
+    if name not in SCHEDULERS and name not in OTHER_SCHEDULERS:
         names = list(SCHEDULERS)
         yield Hit("/scheduler/type", {"choices": ", ".join(nearest(str(name), names) or names[:5])})
 
@@ -74,7 +76,7 @@ def scheduler_without_params(view):
 def scheduler_argument(view):
     """A TypeError when the engine is built (a037)."""
     name = view.get("scheduler.type")
-    if name in SCHEDULERS:
+    if isinstance(name, str) and name in SCHEDULERS:
         known = set().union(*SCHEDULERS[name])
         for argument in view.block("scheduler.params"):
             if argument not in known:
@@ -97,7 +99,7 @@ def scheduler_argument(view):
 def scheduler_argument_missing(view):
     """A TypeError when the engine is built (c067)."""
     name, params = view.get("scheduler.type"), view.get("scheduler.params")
-    if name in SCHEDULERS and isinstance(params, dict):
+    if isinstance(name, str) and name in SCHEDULERS and isinstance(params, dict):
         for argument in sorted(SCHEDULERS[name][0] - set(params)):
             auto = ', "auto" for the Trainer\'s value' if argument == "total_num_steps" and not view.raw else ""
             yield Hit(PARAMS, {"name": name, "argument": argument, "auto": auto}, at_key=True)

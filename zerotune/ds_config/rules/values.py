@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 
 from ..document import split
 from ..finding import ERROR, WARNING, Fix
 from ..pydantic_reading import reads_as
+from ..reading import CONVERTED, REFUSED, SLEEPING, UNCHECKED, contradicts, reading
+from ..schema import fields
+from ..view import pointer
 from .rule import Hit, case, rule
 
 PYDANTIC = "deepspeed 0.19.8 runtime/config_utils.py (pydantic models), runtime/config.py (plain values)"
@@ -18,16 +22,6 @@ NAMES = {
     "array": "a list",
     "object": "a block {...}",
     "null": "null",
-}
-# Plain blocks that the engine reads only when their feature is on: a wrong type there stops nothing by itself.
-SLEEPING = {
-    "flops_profiler",
-    "activation_checkpointing",
-    "aio",
-    "autotuning",
-    "data_efficiency",
-    "pipeline",
-    "expert_parallel",
 }
 # Read by validators that refuse booleans; rule ZT407 reports them.
 STRICT_SCALES = {"/fp16/loss_scale", "/fp16/loss_scale_window", "/fp16/min_loss_scale"}
@@ -51,10 +45,29 @@ def named(value: object) -> str:
 
 
 def mistyped(view):
-    """Violations of type, apart from "auto", which has rules of its own."""
+    """Violations of type that the engine sees. "auto" has rules of its own."""
     for violation in view.violations:
-        if violation.kind in ("type", "pattern") and violation.value != "auto":
+        if violation.kind in ("type", "pattern") and violation.value != "auto" and not unread(view, violation):
             yield violation
+
+
+def unread(view, violation) -> bool:
+    """Values that never reach anyone: arguments of something that isn't built, keys that are overwritten."""
+    pointer, value = violation.pointer, violation.value
+    client = view.raw and view.context.client_optimizer
+    if pointer.startswith("/optimizer/params"):
+        return view.get("optimizer.type") is None or bool(client)
+    if pointer.startswith("/scheduler/params"):
+        unbuilt = view.raw and view.get("optimizer.type") is None and not client
+        return view.get("scheduler.type") is None or unbuilt
+    if pointer == "/steps_per_print":
+        return not view.raw
+    if pointer == "/bfloat16":
+        return view.get("bf16") is not None
+    if pointer == "/data_types/buffer_dtype":  # ZT408 reports it
+        return True
+    # Tested with `in`, and for truth.
+    return (pointer == "/timers" and isinstance(value, (str, list))) or (pointer == "/expert_parallel" and not value)
 
 
 def is_block(node: dict) -> bool:
@@ -80,7 +93,7 @@ def is_block(node: dict) -> bool:
 def wrong_type(view):
     """Pydantic blocks refuse it when parsing; other values fail later, often only at the first step (a085)."""
     for violation in mistyped(view):
-        if is_block(violation.node) or reading(violation)[0] != "refused":
+        if is_block(violation.node) or reading(violation)[0] != REFUSED:
             continue
         facts = {"named": named(violation.value), "wanted": wanted(violation.node)}
         facts["todo"] = without_quotes(violation.value, violation.node) or f"write {facts['wanted']}"
@@ -110,11 +123,13 @@ def converted_value(view):
     """Pydantic blocks convert texts and numbers; the Trainer's comparisons and other tools do not (a077, a082)."""
     for violation in mistyped(view):
         verdict, read = reading(violation)
-        if verdict != "converted" or is_block(violation.node) or violation.pointer in STRICT_SCALES:
+        if verdict != CONVERTED or is_block(violation.node) or violation.pointer in STRICT_SCALES:
             continue
         better = {True: "true", False: "false"}.get(read, read) if isinstance(read, bool) else read
-        facts = {"named": named(violation.value), "better": better, "effect": f"is read as {better}"}
-        yield Hit(violation.pointer, facts, fix=Fix("set", violation.pointer, read, safe=True))
+        effect = "counts as true: any text does" if contradicts(violation.value, read) else f"is read as {better}"
+        fix = None if contradicts(violation.value, read) else Fix("set", violation.pointer, read, safe=True)
+        better = "false" if fix is None else better
+        yield Hit(violation.pointer, {"named": named(violation.value), "better": better, "effect": effect}, fix=fix)
 
 
 @rule(
@@ -136,14 +151,24 @@ def out_of_range(view):
     """Bounds of the engine's own classes, and assertions about the batch (a078, a081)."""
     words = {"minimum": "at least", "maximum": "at most", "exclusiveMinimum": "above", "exclusiveMaximum": "below"}
     for violation in view.violations:
-        if violation.kind in words:
+        if violation.kind in words and violation.pointer != "/data_parallel_size":
             yield Hit(violation.pointer, {"bound": f"{words[violation.kind]} {violation.node[violation.kind]}"})
+    yield from not_a_number(view, words)
     # Numbers in quotes pass the schema's bounds, and pydantic reads them.
     for violation in mistyped(view):
         verdict, read = reading(violation)
         for kind, word in words.items():
-            if verdict == "converted" and kind in violation.node and not within(read, kind, violation.node[kind]):
+            if verdict == CONVERTED and kind in violation.node and not within(read, kind, violation.node[kind]):
                 yield Hit(violation.pointer, {"bound": f"{word} {violation.node[kind]}"})
+
+
+def not_a_number(view, words: dict[str, str]):
+    """NaN is in no range, but passes comparisons with bounds."""
+    for path, field in fields().items():
+        value = view.get(path)
+        bounds = [kind for kind in words if kind in field.node]
+        if bounds and isinstance(value, float) and math.isnan(value):
+            yield Hit(pointer(path), {"bound": f"{words[bounds[0]]} {field.node[bounds[0]]}"})
 
 
 def within(number: float, kind: str, bound: float) -> bool:
@@ -196,13 +221,21 @@ def not_a_block(view):
             first = next(iter(violation.node["properties"]), "key")
             facts = {"named": named(violation.value), "example": f'"{name}": {{"{first}": ...}}'}
             yield Hit(violation.pointer, facts)
+    # Plain blocks take no "auto" either; pydantic ones drop it. ZT203 has those of the top level.
+    for violation in view.violations:
+        inner = violation.reader == "plain" and violation.pointer.count("/") > 1
+        asleep = violation.pointer in ("/optimizer/params", "/scheduler/params", "/autotuning/arg_mappings")
+        if not (view.raw and inner and violation.value == "auto") or asleep:
+            continue
+        if "object" in violation.node.get("type", ()):
+            yield Hit(violation.pointer, {"named": "a text", "example": "{...}"})
 
 
 @rule(
     "ZT115",
     "sleeping-type",
     WARNING,
-    keys=tuple(sorted(SLEEPING)),
+    keys=tuple(name for name in SLEEPING if "." not in name),
     message="{key} is {value} ({named}); it should be {wanted}",
     help="write {wanted}; the engine does not check it before the feature is used",
     source="deepspeed 0.19.8: these blocks are plain dicts",
@@ -212,26 +245,5 @@ def not_a_block(view):
 def sleeping_type(view):
     """Blocks that are read without any check; a wrong value shows when the feature runs."""
     for violation in mistyped(view):
-        if not is_block(violation.node) and reading(violation)[0] == "unchecked":
+        if not is_block(violation.node) and reading(violation)[0] == UNCHECKED:
             yield Hit(violation.pointer, {"named": named(violation.value), "wanted": wanted(violation.node)})
-
-
-def reading(violation) -> tuple[str, object]:
-    """What the engine makes of a value of the wrong type: ("refused" | "converted" | "unchecked", value)."""
-    if violation.reader == "pydantic":
-        return reads_as(violation.value, violation.node)
-    types = violation.node.get("type", [])
-    if types == "boolean" or "boolean" in types:
-        return plain_boolean(violation)
-    return ("unchecked" if split(violation.pointer)[0] in SLEEPING else "refused"), None
-
-
-def plain_boolean(violation) -> tuple[str, object]:
-    """Outside pydantic any value counts by its truth: "false" is on (a088, b041). One key is used with | (e062)."""
-    value = violation.value
-    if isinstance(value, str):
-        says_no = value.strip().lower() in ("false", "no", "off", "0", "")
-        if violation.pointer == "/wall_clock_breakdown" or says_no:
-            return "refused", None
-        return "converted", True
-    return "converted", bool(value)
