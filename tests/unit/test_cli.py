@@ -227,3 +227,26 @@ def test_machine_formats_are_one_document(call, form):
 
 def test_github_format_is_silent_when_clean(call):
     assert call("validate", "stage2", "--format", "github") == (0, "", "")
+
+
+def test_fix_shows_a_diff_and_writes(call, tmp_path):
+    path = tmp_path / "ds.json"
+    before = '{\n  "zero_optimization": {"stage": "2"},\n  "train_batch_size": "auto",\n}\n'
+    path.write_text(before)
+    path.chmod(0o600)
+    code, _, err = call("validate", str(path), "--fix", "--diff")
+    assert code == 1 and path.read_text() == before
+    assert '-  "train_batch_size": "auto",' in err
+    code, out, err = call("validate", str(path), "--fix")
+    assert (code, out) == (0, f"{path}: no findings\n")
+    assert path.read_text() == '{\n  "zero_optimization": {"stage": 2},\n  "train_batch_size": "auto"\n}\n'
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [item.name for item in tmp_path.iterdir()] == ["ds.json"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"), [(["stage2", "--fix"], "is a template"), (["stage2", "--diff"], "go with --fix")]
+)
+def test_fix_of_what_is_no_file(call, arguments, expected):
+    code, _, err = call("validate", *arguments)
+    assert code == 2 and expected in err

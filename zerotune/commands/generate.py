@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 
 import click
 
+from zerotune.commands.writing import write
 from zerotune.ds_config.generate import PRECISIONS, Options, flags_to_match, generate, text_of
 from zerotune.ds_config.resolve import resolve, template_names, template_path
 from zerotune.errors import UsageError, nearest
@@ -51,21 +50,3 @@ def command(template: str, output: Path | None, force: bool, no_pin_memory: bool
     flags = flags_to_match(options)
     if flags:
         click.echo(f"under the Trainer, pass: {' '.join(flags)}", err=True)
-
-
-def write(path: Path, text: str, force: bool) -> None:
-    """Write whole or not at all: a new file beside it, then renamed into place."""
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder; name a file")
-    if path.exists() and not force:
-        raise UsageError(f"{path} exists; --force overwrites it")
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(name).chmod(0o666 & ~umask)
-        Path(name).replace(path)
-    except OSError as problem:
-        raise UsageError(f"{path} can't be written: {problem.strerror}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -11,7 +12,7 @@ from zerotune import __version__
 from zerotune.ds_config import Context, Finding, ResolvedConfig, check, render, resolve
 from zerotune.ds_config.context import ENTRIES
 from zerotune.ds_config.flags import parse_flags
-from zerotune.ds_config.resolve import MAX_BYTES, decode
+from zerotune.ds_config.resolve import MAX_BYTES, decode, template_path
 from zerotune.ds_config.selection import choose
 from zerotune.errors import EXIT_FINDINGS, EXIT_USAGE, UsageError
 
@@ -44,19 +45,24 @@ FILE may be a template's name, or - for standard input. Notes alone leave the ex
 )
 @click.option("--ignore", multiple=True, metavar="ID", help="Not these rules.")
 @click.option("--strict", is_flag=True, help="Notes count as findings too.")
+@click.option("--fix", "mend", is_flag=True, help="Write safe fixes into the files, and show them as a diff.")
+@click.option("--unsafe", is_flag=True, help="With --fix: also those that change what is computed.")
+@click.option("--diff", "dry", is_flag=True, help="With --fix: show the diff, write nothing.")
 @click.option("--client-optimizer", metavar="CLASS", help="Optimizer class passed to deepspeed.initialize.")
-def command(
-    files: tuple[str, ...], output: str, training_args: str | None, strict: bool, select, ignore, **known
-) -> int:
+def command(files, output, training_args, strict, select, ignore, mend, unsafe, dry, **known) -> int:
     """Check configs as DeepSpeed would read them."""
     if not files:
         raise UsageError("name at least one file or template, or - for standard input")
+    if (unsafe or dry) and not mend:
+        raise UsageError("--unsafe and --diff go with --fix")
     arguments = None if training_args is None else parse_flags(training_args)
     context = Context(training_args=arguments, **known)
     results, failures = [], 0
     for name in files:
         try:
             source = read(name)
+            if mend:
+                source = mended(source, context, unsafe, dry)
         except UsageError as mistake:
             # The other files are still worth checking.
             click.echo(f"zerotune-config: {mistake}", err=True)
@@ -67,6 +73,25 @@ def command(
     if failures:
         return EXIT_USAGE
     return EXIT_FINDINGS if any(strict or counts(finding) for _, found in results for finding in found) else 0
+
+
+def mended(source: ResolvedConfig, context: Context, unsafe: bool, dry: bool) -> ResolvedConfig:
+    """The config after --fix. The diff goes to standard error, so that --format json stays one document."""
+    from zerotune.commands.writing import write
+    from zerotune.ds_config.fixing import diff, fix
+
+    if source.name == "<stdin>":
+        raise UsageError("--fix changes files; standard input is none")
+    if template_path(source.name):
+        raise UsageError(f"--fix changes files, and {source.name} is a template; `generate -o FILE` makes a copy")
+    after = fix(source.text, context, unsafe)
+    if not after.applied:
+        return source
+    click.echo(diff(source.text, after.text, source.name), err=True)
+    if dry:
+        return source
+    write(source.path, after.text, force=True)
+    return replace(source, text=after.text)
 
 
 def names(options: tuple[str, ...]) -> list[str]:

@@ -20,6 +20,7 @@ class Problem:
 
     code: slug of the reading rule that reports it (zerotune/ds_config/rules/reading.py).
     clean: what was meant is beyond doubt, so the rest of the document can be judged.
+    repair: (start, end, text) that makes it JSON; None when nobody can tell.
     """
 
     code: str
@@ -29,6 +30,7 @@ class Problem:
     help: str
     pointer: str = ""
     clean: bool = True
+    repair: tuple[int, int, str] | None = None
 
 
 @dataclass

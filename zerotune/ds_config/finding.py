@@ -15,7 +15,8 @@ SEVERITIES = (ERROR, WARNING, INFO)
 class Fix:
     """One structured edit that would mend a finding.
 
-    action: "set" (value), "remove", "rename" (value is the new key) or "move" (value is the new pointer).
+    action: "set" (value), "remove", "rename" (value is the new key), "move" (value is the new pointer) or "text"
+        (value replaces the characters of span).
     safe: the engine computes the same after the edit, or computes what the text plainly meant.
     """
 
@@ -23,6 +24,7 @@ class Fix:
     pointer: str
     value: object = None
     safe: bool = False
+    span: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)

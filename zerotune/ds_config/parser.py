@@ -6,14 +6,19 @@ allows, reports everything else with its place, and reads on wherever the meanin
 
 from __future__ import annotations
 
+import contextlib
+import json
+
 from .document import Document, Place, Problem, join
 from .scalars import literal_value, number_value, string_value, word_value
+from .syntax import CODES, MISTAKES
 from .tokens import Token, tokenize
 
 MAX_DEPTH = 100
 MAX_PROBLEMS = 20
 # 0.2 s on a slow machine; the largest public config has some 1,500 tokens.
 MAX_TOKENS = 50_000
+Span = tuple[int, int]
 
 
 class _Stop(Exception):
@@ -22,50 +27,31 @@ class _Stop(Exception):
 
 def parse(text: str) -> Document:
     """Parse a whole text. Never raises for what the text holds."""
-    return _Parser(text).document_of()
+    parser = _Parser(text)
+    with contextlib.suppress(_Stop):
+        parser.read()
+    return parser.document
 
 
 class _Parser:
     def __init__(self, text: str):
         self.document = Document(text=text)
-        self.tokens: list[Token] = []
+        # The mark becomes a space, so that offsets stay those of the text.
+        self.tokens = tokenize(" " + text[1:] if text.startswith("\ufeff") else text, MAX_TOKENS)
         self.index = 0
 
-    def document_of(self) -> Document:
-        text = self.document.text
-        start = 0
-        if text.startswith("\ufeff"):
-            self.problem(
-                "byte-order-mark", 0, 1, "the file starts with a byte order mark", "save it as UTF-8 without BOM"
-            )
-            start = 1
-        # The mark becomes a space, so that offsets stay those of the text.
-        self.tokens = tokenize(" " + text[1:] if start else text, MAX_TOKENS)
-        try:
-            if len(self.tokens) > MAX_TOKENS:
-                self.fatal(
-                    "too-large", self.tokens[-1], f"more than {MAX_TOKENS} tokens", "this is no DeepSpeed config"
-                )
-            self.skip_comments()
-            if self.peek.kind == "end":
-                self.fatal(
-                    "empty-file",
-                    self.peek,
-                    "there is no config in it",
-                    'write at least {"zero_optimization": {"stage": 2}}',
-                )
-            self.document.value = self.value("", None, 0)
-            self.skip_comments()
-            if self.peek.kind != "end":
-                self.fatal(
-                    "trailing-text",
-                    self.peek,
-                    "there is text after the end of the config",
-                    "delete it, or look for a brace closed too early",
-                )
-        except _Stop:
-            pass
-        return self.document
+    def read(self) -> None:
+        if self.document.text.startswith("\ufeff"):
+            self.report("byte-order-mark", (0, 1), repair=(0, 1, ""))
+        if len(self.tokens) > MAX_TOKENS:
+            self.report("too-large", self.tokens[-1].span, limit=MAX_TOKENS)
+        self.skip_comments()
+        if self.peek.kind == "end":
+            self.report("empty-file", self.peek.span)
+        self.document.value = self.value("", None, 0)
+        self.skip_comments()
+        if self.peek.kind != "end":
+            self.report("trailing-text", self.peek.span)
 
     @property
     def peek(self) -> Token:
@@ -76,37 +62,30 @@ class _Parser:
         self.index += token.kind != "end"
         return token
 
-    def problem(self, code: str, start: int, end: int, message: str, help: str, pointer: str = "", clean: bool = True):
+    def report(self, code: str, span: Span, pointer: str = "", repair: tuple | None = None, **facts) -> None:
+        mistake = MISTAKES[code]
+        start, end = span
+        message, help = mistake.message.format_map(facts), mistake.help.format_map(facts)
+        code = CODES.get(code, code)
         problems = self.document.problems
-        problems.append(Problem(code, start, max(end, start + 1), message, help, pointer, clean))
-        if len(problems) >= MAX_PROBLEMS:
+        problems.append(Problem(code, start, max(end, start + 1), message, help, pointer, mistake.clean, repair))
+        if mistake.fatal or len(problems) >= MAX_PROBLEMS:
             raise _Stop
 
-    def fatal(self, code: str, token: Token, message: str, help: str, pointer: str = ""):
-        self.problem(code, token.start, token.end, message, help, pointer, clean=False)
-        raise _Stop
-
-    def skip_comments(self):
+    def skip_comments(self) -> None:
         while self.peek.kind == "comment":
             token = self.take()
+            self.report("comment", token.span)
             if token.text.startswith("/*") and not token.text.endswith("*/"):
-                self.fatal("comment", token, "a comment is never closed", "JSON has no comments; delete it")
-            self.problem("comment", token.start, token.end, "JSON has no comments", "delete it")
+                raise _Stop
 
-    def value(self, pointer: str, key: tuple[int, int] | None, depth: int) -> object:
+    def value(self, pointer: str, key: Span | None, depth: int) -> object:
         """Read one value. `key`: where its key stands."""
         token = self.take()
         if depth > MAX_DEPTH:
-            self.fatal(
-                "nesting",
-                token,
-                f"nested more than {MAX_DEPTH} levels deep",
-                "a DeepSpeed config needs at most five",
-                pointer,
-            )
+            self.report("nesting", token.span, pointer, limit=MAX_DEPTH)
         if token.kind in "{[":
-            read = self.object if token.kind == "{" else self.array
-            result = read(pointer, token, depth)
+            result = (self.object if token.kind == "{" else self.array)(pointer, token, depth)
             end = self.tokens[self.index - 1].end
         else:
             result, end = self.scalar(token, pointer), token.end
@@ -114,46 +93,39 @@ class _Parser:
         return result
 
     def scalar(self, token: Token, pointer: str) -> object:
-        if token.kind == "string":
-            value, wrong = string_value(token)
-            if wrong:
-                self.problem(
-                    "string-syntax",
-                    token.start,
-                    token.end,
-                    wrong,
-                    r"write it with JSON escapes: \n, \t, \", \\",
-                    pointer,
-                )
-            return value
+        if token.kind in ("string", "quoted"):
+            return self.string(token, pointer)
         if token.kind == "number":
             return number_value(token.text)
         if token.kind == "literal":
             return literal_value(token.text)
-        if token.kind == "quoted":
-            self.problem(
-                "single-quotes",
-                token.start,
-                token.end,
-                "strings need double quotes",
-                f'write "{token.text[1:-1]}"',
-                pointer,
-            )
-            return token.text[1:-1]
         if token.kind == "word":
-            code, value, message, help = word_value(token.text)
-            if code == "infinity":
-                message = token.text
-            self.problem(code, token.start, token.end, message, help, pointer, clean=code != "bare-word")
+            code, value, what, todo = word_value(token.text)
+            exact = code in ("python-literal", "number-syntax")
+            repair = (*token.span, json.dumps(value)) if exact else None
+            self.report(code, token.span, pointer, repair, what=what, todo=todo, word=token.text)
             return value
-        return self.no_scalar(token, pointer)
-
-    def no_scalar(self, token: Token, pointer: str):
         if token.kind == "open_string":
-            self.fatal("open-string", token, "a string is never closed", f"close it with {token.text[0]}", pointer)
-        if token.kind == "end":
-            self.fatal("missing-value", token, "the text ends where a value should stand", "write the value", pointer)
-        self.fatal("missing-value", token, f"a value should stand here, not {token.text!r}", "write the value", pointer)
+            self.report("open-string", token.span, pointer, quote=token.text[0])
+        what = (
+            f"a value should stand here, not {token.text!r}"
+            if token.text
+            else "the text ends where a value should stand"
+        )
+        self.report("missing-value", token.span, pointer, what=what)
+        raise _Stop
+
+    def string(self, token: Token, pointer: str) -> str:
+        """A string in either kind of quotes."""
+        if token.kind == "quoted":
+            text = token.text[1:-1]
+            repair = (*token.span, json.dumps(text)) if "\\" not in text else None
+            self.report("single-quotes", token.span, pointer, repair, better=json.dumps(text))
+            return text
+        text, wrong = string_value(token)
+        if wrong:
+            self.report("string-syntax", token.span, pointer, what=wrong)
+        return text
 
     def array(self, pointer: str, opening: Token, depth: int) -> list:
         items: list = []
@@ -175,10 +147,7 @@ class _Parser:
             here = join(pointer, name)
             if name in members:
                 self.duplicate(name, here, span)
-            if self.colon(name, span, here):
-                members[name] = self.value(here, span, depth + 1)
-            else:
-                members[name] = None
+            members[name] = self.value(here, span, depth + 1) if self.colon(name, span, here) else None
             comma = self.comma()
         return members
 
@@ -186,26 +155,15 @@ class _Parser:
         """Take the closing bracket if it comes next."""
         self.skip_comments()
         token = self.peek
+        line, column = self.document.line_column(opening.start) if token.kind in ("end", "}", "]") else (0, 0)
         if token.kind == "end":
-            line, column = self.document.line_column(opening.start)
-            self.fatal(
-                "unclosed",
-                opening,
-                f"{opening.text!r} of line {line}, column {column} is never closed",
-                f"add {closer!r}, or look for one too few above the end",
-            )
+            self.report("unclosed", opening.span, bracket=opening.text, line=line, column=column, closer=closer)
         if token.kind not in ("}", "]"):
             return False
         if comma:
-            self.problem("trailing-comma", comma.start, comma.end, f"a comma before {token.text!r}", "delete the comma")
+            self.report("trailing-comma", comma.span, repair=(*comma.span, ""), word=token.text)
         if token.kind != closer:
-            line, _ = self.document.line_column(opening.start)
-            self.fatal(
-                "wrong-bracket",
-                token,
-                f"{token.text!r} closes the {opening.text!r} of line {line}",
-                f"write {closer!r}",
-            )
+            self.report("wrong-bracket", token.span, word=token.text, bracket=opening.text, line=line, closer=closer)
         self.take()
         return True
 
@@ -213,71 +171,57 @@ class _Parser:
         if self.peek.kind != ",":
             return False
         token = self.take()
-        self.problem("extra-comma", token.start, token.end, "a comma with nothing before it", "delete the comma")
+        self.report("extra-comma", token.span, repair=(*token.span, ""))
         return True
 
     def comma(self) -> Token | None:
         """The comma after a value; None when the value was the last. Reports a missing one."""
-        last = self.tokens[self.index - 1]
+        end = self.tokens[self.index - 1].end
         self.skip_comments()
         token = self.peek
         if token.kind == ",":
             return self.take()
         if token.kind not in ("}", "]", "end"):
-            self.problem(
-                "missing-comma", last.end - 1, last.end, "a comma is missing after this", "add ',' at the end of it"
-            )
+            self.report("missing-comma", (end - 1, end), repair=(end, end, ","))
             if token.kind in (":", "open_string"):
                 raise _Stop
         return None
 
-    def key(self, pointer: str) -> tuple[str, tuple[int, int]]:
+    def key(self, pointer: str) -> tuple[str, Span]:
         token = self.take()
-        span = (token.start, token.end)
-        if token.kind == "string":
-            name, wrong = string_value(token)
-            if wrong:
-                self.problem("string-syntax", *span, wrong, "write it with JSON escapes", join(pointer, name))
-            return name, span
-        if token.kind == "quoted":
-            self.problem("single-quotes", *span, "keys need double quotes", f'write "{token.text[1:-1]}"', pointer)
-            return token.text[1:-1], span
+        if token.kind in ("string", "quoted"):
+            return self.string(token, pointer), token.span
         if token.kind in ("word", "number", "literal"):
-            self.problem("bare-word", *span, f"the key {token.text} has no quotes", f'write "{token.text}"', pointer)
-            return token.text, span
+            better = json.dumps(token.text)
+            self.report("bare-key", token.span, pointer, (*token.span, better), word=token.text, better=better)
+            return token.text, token.span
         if token.kind == "open_string":
-            self.fatal("open-string", token, "a string is never closed", f"close it with {token.text[0]}", pointer)
-        return self.fatal(
-            "missing-key",
-            token,
-            f"a key in double quotes should stand here, not {token.text!r}",
-            "write the key",
-            pointer,
-        )
+            self.report("open-string", token.span, pointer, quote=token.text[0])
+        self.report("missing-key", token.span, pointer, word=token.text)
+        raise _Stop
 
-    def colon(self, name: str, span: tuple[int, int], pointer: str) -> bool:
+    def colon(self, name: str, span: Span, pointer: str) -> bool:
         """True when a value follows the key."""
         self.skip_comments()
         token = self.peek
         if token.kind == ":":
             self.take()
             self.skip_comments()
-            token = self.peek
-            if token.kind not in (",", "}", "]"):
+            if self.peek.kind not in (",", "}", "]"):
                 return True
         elif token.kind == "word" and token.text in ("=", "=>", ":="):
             self.take()
-            self.problem("missing-colon", token.start, token.end, f"{token.text!r} after a key", "write ':'", pointer)
+            what, todo = f"{token.text!r} after a key", "write ':'"
+            self.report("missing-colon", token.span, pointer, (*token.span, ":"), what=what, todo=todo)
             return True
         elif token.kind not in (",", "}", "]", "end"):
-            self.problem("missing-colon", *span, f"a colon is missing after the key {name!r}", "add ':'", pointer)
+            what = f"a colon is missing after the key {name!r}"
+            self.report("missing-colon", span, pointer, (span[1], span[1], ":"), what=what, todo="add ':'")
             return True
-        self.problem(
-            "missing-value", *span, f"the key {name!r} has no value", "write ': VALUE' after it", pointer, clean=False
-        )
+        self.report("missing-value", span, pointer, what=f"the key {name!r} has no value")
         return False
 
-    def duplicate(self, name: str, pointer: str, span: tuple[int, int]):
+    def duplicate(self, name: str, pointer: str, span: Span) -> None:
         first = self.document.places.get(pointer)
-        where = f" (first in line {self.document.line_column(first.key[0])[0]})" if first and first.key else ""
-        self.problem("duplicate-key", *span, f"the key {name!r} stands here twice{where}", "keep one of them", pointer)
+        line = self.document.line_column(first.key[0])[0] if first and first.key else 0
+        self.report("duplicate-key", span, pointer, name=name, first=f" (first in line {line})" if line else "")

@@ -14,6 +14,10 @@ class Token(NamedTuple):
     end: int
     text: str
 
+    @property
+    def span(self) -> tuple[int, int]:
+        return self.start, self.end
+
 
 # Possessive quantifiers keep the time linear on hostile text.
 _PATTERN = re.compile(

@@ -6,7 +6,7 @@ for the raw entry, since it runs there and nowhere else.
 
 from __future__ import annotations
 
-from ..finding import ERROR, WARNING
+from ..finding import ERROR, WARNING, Fix
 from .rule import Hit, case, rule
 
 JSON = "RFC 8259; transformers 5.24 and accelerate 1.15 read with json.load, DeepSpeed 0.19.8 runtime/config.py with hjson.load"
@@ -18,12 +18,21 @@ def _row(id: str, slug: str, why: str, bad: str, severity: str = ERROR) -> None:
         for problem in view.document.problems:
             if problem.code == slug:
                 facts = {"what": problem.message, "todo": problem.help}
-                yield Hit(problem.pointer, facts, severity=_severity(view, slug, severity), span=_span(problem))
+                made = _severity(view, slug, severity)
+                yield Hit(problem.pointer, facts, severity=made, fix=_repair(problem), span=_span(problem))
 
     find.__doc__ = why
     rule(id, slug, severity, keys=(), message="{what}", help="{todo}", source=JSON, bad=[case(bad)], good=[case(GOOD)])(
         find
     )
+
+
+def _repair(problem) -> Fix | None:
+    """Safe: the text becomes the JSON that it plainly meant."""
+    if problem.repair is None:
+        return None
+    start, end, text = problem.repair
+    return Fix("text", problem.pointer, text, safe=True, span=(start, end))
 
 
 def _span(problem) -> tuple[int, int] | None:
