@@ -41,8 +41,19 @@ CASES = {
     "s3_fp32_offload": (3, "fp32", "both", False, True, {}),
 }
 
+# Layouts that zero_to_fp32 refuses; the weights are compared with those of the model states file.
+BEYOND_ZERO_TO_FP32 = {
+    "s0_bf16": (0, "bf16", "none", True, True, {}),
+    "s0_fp32": (0, "fp32", "none", False, False, {}),
+    "s1_bf16_optimizer": (1, "bf16", "none", True, True, {"grad_accum_dtype": "fp32"}),
+}
+
 
 def engine_config(stage, precision, offload, extra):
+    extra = dict(extra)
+    data_types = (
+        {"data_types": {"grad_accum_dtype": extra.pop("grad_accum_dtype")}} if "grad_accum_dtype" in extra else {}
+    )
     zero = {"stage": stage, **extra}
     if offload in ("optimizer", "both"):
         zero["offload_optimizer"] = {"device": "cpu"}
@@ -54,6 +65,7 @@ def engine_config(stage, precision, offload, extra):
         "bf16": {"enabled": precision == "bf16"},
         "zero_force_ds_cpu_optimizer": False,
         "zero_allow_untested_optimizer": True,
+        **data_types,
     }
 
 
@@ -102,7 +114,7 @@ def write_case(name, root):
     import torch
     from transformers import LlamaForCausalLM
 
-    stage, precision, offload, frozen, tied, extra = CASES[name]
+    stage, precision, offload, frozen, tied, extra = {**CASES, **BEYOND_ZERO_TO_FP32}[name]
     config = engine_config(stage, precision, offload, extra)
     architecture = tiny_llama(tied)
     torch.manual_seed(1)
@@ -167,7 +179,7 @@ def write_all(root):
     import deepspeed
 
     deepspeed.init_distributed()
-    for name in CASES:
+    for name in (*CASES, *BEYOND_ZERO_TO_FP32):
         write_case(name, root)
     for stage in (1, 2, 3):
         config = engine_config(stage, "bf16", "none", {})
@@ -272,6 +284,21 @@ def test_plain_transformers_loads_it_with_nothing_missing(checkpoints, tmp_path,
     assert model.dtype == torch.bfloat16
     for key, tensor in reference(checkpoint).items():
         assert same_bits(model.state_dict()[key], tensor.to(torch.bfloat16)), key
+
+
+@pytest.mark.parametrize("name", BEYOND_ZERO_TO_FP32)
+def test_layouts_that_zero_to_fp32_refuses(checkpoints, tmp_path, name):
+    import torch
+
+    checkpoint = checkpoints / name / "checkpoint-2"
+    report = export_checkpoint(checkpoint / "global_step2", tmp_path / "out", dtype="fp32")
+    module = torch.load(checkpoint / "global_step2" / "mp_rank_00_model_states.pt")["module"]
+    weights = exported(report)
+    tied = BEYOND_ZERO_TO_FP32[name][4]
+    assert set(module) - set(weights) == ({"lm_head.weight"} if tied else set())
+    assert report.notes == ()
+    for key, tensor in weights.items():
+        assert same_bits(tensor.to(module[key].dtype), module[key]), key
 
 
 @pytest.mark.parametrize("stage", [1, 2, 3])

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from zerotune.checkpointing.checkpoint_folder import OpenedCheckpoint
 from zerotune.checkpointing.safetensors_source import read_safetensors_folder
-from zerotune.checkpointing.zero_shards import LowRankDelta, SourceTensor, ZeroCheckpoint
+from zerotune.checkpointing.weights import LowRankDelta, SourceTensor
+from zerotune.checkpointing.zero_shards import ZeroCheckpoint
 from zerotune.errors import UsageError
 
 PREFIX = "base_model.model."

@@ -9,7 +9,7 @@ from safetensors import SafetensorError, safe_open
 
 from zerotune.checkpointing.element_types import item_bytes
 from zerotune.checkpointing.shard_plan import Shard, Slot
-from zerotune.checkpointing.shard_writer import RangeReader, converted_chunks
+from zerotune.checkpointing.weight_reader import RangeReader, converted_chunks
 
 SAMPLE_ELEMENTS = 1024
 SAMPLES = 3

@@ -5,7 +5,7 @@ import struct
 from pathlib import Path
 
 from zerotune.checkpointing.torch_archive import ITEM_BYTES
-from zerotune.checkpointing.zero_shards import Piece, SourceTensor
+from zerotune.checkpointing.weights import Piece, SourceTensor
 from zerotune.errors import UsageError
 
 

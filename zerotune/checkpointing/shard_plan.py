@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from zerotune.checkpointing.element_types import exported_dtype, item_bytes
-from zerotune.checkpointing.zero_shards import SourceTensor
+from zerotune.checkpointing.weights import SourceTensor
 from zerotune.errors import UsageError
 
 UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}

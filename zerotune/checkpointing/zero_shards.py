@@ -16,57 +16,11 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 
+from zerotune.checkpointing.same_run import STAGE12_VECTORS, checked_stage
 from zerotune.checkpointing.torch_archive import ITEM_BYTES, StoredTensor, read_archive
-from zerotune.checkpointing.zero_files import RankFiles, find_rank_files
+from zerotune.checkpointing.weights import Piece, SourceTensor
+from zerotune.checkpointing.zero_files import find_rank_files
 from zerotune.errors import UsageError
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A run of elements: `num_elements` of type `dtype` from byte `offset` of `path`."""
-
-    path: Path
-    dtype: str
-    offset: int
-    num_elements: int
-
-
-@dataclass(frozen=True)
-class SourceTensor:
-    """A whole weight.
-
-    Attributes:
-        pieces: in order they hold the elements, row-major.
-        strided: set instead of `pieces` when the tensor was saved in another memory order.
-        delta: what is added to the stored elements, in fp32.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    pieces: tuple[Piece, ...]
-    strided: StoredTensor | None = None
-    delta: "LowRankDelta | None" = None
-
-    @property
-    def num_elements(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def dtype(self) -> str:
-        return self.strided.dtype if self.strided else self.pieces[0].dtype if self.pieces else "F32"
-
-
-@dataclass(frozen=True)
-class LowRankDelta:
-    """A LoRA update of a [rows, columns] weight: scale * up [rows, rank] @ down [rank, columns]."""
-
-    down: SourceTensor
-    up: SourceTensor
-    scale: float
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.up.shape[0], self.down.shape[1]
 
 
 @dataclass
@@ -103,7 +57,7 @@ def read_zero_checkpoint(folder: Path) -> ZeroCheckpoint:
     files = find_rank_files(folder)
     states = [read_archive(path) for path in files.model]
     optimizers = [read_archive(path).get("optimizer_state_dict") for path in files.optimizer]
-    stage = _check_same_run(files, states, optimizers)
+    stage = checked_stage(files, states, optimizers)
     first = states[0]
     checkpoint = ZeroCheckpoint(
         folder=folder,
@@ -120,60 +74,6 @@ def read_zero_checkpoint(folder: Path) -> ZeroCheckpoint:
         _add_stage12(checkpoint, first["param_shapes"], optimizers)
     _add_shared(checkpoint, first)
     return checkpoint
-
-
-def _check_same_run(files: RankFiles, states: list[dict], optimizers: list[dict]) -> int:
-    """The ZeRO stage, after every file agreed about ranks, stage and step."""
-    for path, state in zip(files.model, states, strict=True):
-        if not isinstance(state, dict) or "module" not in state or "buffer_names" not in state:
-            raise UsageError(f"{path}: not a model states file of DeepSpeed.")
-    if not optimizers:
-        return 0
-    facts = []
-    for path, state in zip(files.optimizer, optimizers, strict=True):
-        if not isinstance(state, dict) or "zero_stage" not in state:
-            raise UsageError(f"{path}: not an optimizer states file of DeepSpeed ZeRO.")
-        facts.append((path, "ranks", _largest(state["partition_count"])))
-        facts.append((path, "ZeRO stage", _number(state["zero_stage"])))
-    for path, state in zip(files.model, states, strict=True):
-        facts.append((path, "ranks", state.get("dp_world_size")))
-        facts.append((path, "step", state.get("global_steps")))
-    problems = _disagreements(facts) + files.count_problems(_largest(optimizers[0]["partition_count"]))
-    if problems:
-        raise UsageError(f"{files.folder}: the files do not make one whole checkpoint:\n  " + "\n  ".join(problems))
-    _refuse_expert_partitions(files, states, optimizers)
-    return _number(optimizers[0]["zero_stage"])
-
-
-def _disagreements(facts) -> list[str]:
-    problems = []
-    for what in dict.fromkeys(what for _, what, _ in facts):
-        named = [(path, value) for path, fact, value in facts if fact == what and value is not None]
-        path, value = named[0] if named else (None, None)
-        other = next(((p, v) for p, v in named if v != value), None)
-        if other:
-            problems.append(
-                f"files of two runs are mixed: {path.name} was written with {what} {value}, "
-                f"{other[0].name} with {what} {other[1]}"
-            )
-    return problems
-
-
-def _refuse_expert_partitions(files: RankFiles, states, optimizers) -> None:
-    if any("ds_zero_partition_groups" in state for state in optimizers) or states[0].get("ds_autoep_layers"):
-        raise UsageError(
-            f"{files.folder}: expert parameters are partitioned over groups of ranks of their own (AutoEP); "
-            "convert with DeepSpeed's ds_to_universal.py instead."
-        )
-
-
-def _largest(count) -> int:
-    return max(count) if isinstance(count, (list, tuple)) else int(count)
-
-
-def _number(stage) -> int:
-    """ZeroStageEnum(2), read as an Opaque with its arguments, or a plain int of an old version."""
-    return int(stage.args[0]) if hasattr(stage, "args") else int(stage)
 
 
 def _whole(name: str, stored: StoredTensor, shape=None) -> SourceTensor:
@@ -206,9 +106,15 @@ def _add_frozen(checkpoint: ZeroCheckpoint, states: list[dict]) -> None:
         return
     optimized = {name for group in states[0].get("param_shapes") or [] for name in group}
     aliases = states[0].get("shared_params") or {}
+    stored_once = {}
     for name, stored in states[0]["module"].items():
-        if name not in optimized and name not in aliases and isinstance(stored, StoredTensor):
-            checkpoint.tensors.setdefault(name, _whole(name, stored))
+        if name in optimized or name in aliases or name in checkpoint.buffers or not isinstance(stored, StoredTensor):
+            continue
+        first = stored_once.setdefault(stored, name)  # torch.save writes a storage that tensors share once
+        if first == name or not stored.num_elements:
+            checkpoint.tensors[name] = _whole(name, stored)
+        else:
+            checkpoint.shared[name] = first
 
 
 @dataclass(frozen=True)
@@ -255,7 +161,7 @@ def _runs(vectors: list[StoredTensor], ends: list[int], first: int, last: int) -
 def _add_stage12(checkpoint: ZeroCheckpoint, groups: list[dict], optimizers: list[dict]) -> None:
     paddings = optimizers[0].get("param_alignment_paddings")
     for index, shapes in enumerate(groups):
-        slices = [state["single_partition_of_fp32_groups"][index] for state in optimizers]
+        slices = [state[STAGE12_VECTORS][index] for state in optimizers]
         ends = list(accumulate(vector.num_elements for vector in slices))
         first = 0
         for position, (name, shape) in enumerate(shapes.items()):

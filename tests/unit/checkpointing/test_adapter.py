@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from zerotune.checkpointing import shard_writer
+from zerotune.checkpointing import weight_reader
 from zerotune.checkpointing.adapter import adapter_only, is_adapter, merged
 from zerotune.checkpointing.checkpoint_folder import OpenedCheckpoint
 from zerotune.checkpointing.safetensors_source import read_safetensors_folder
 from zerotune.checkpointing.shard_plan import plan_shards
-from zerotune.checkpointing.shard_writer import RangeReader, ShardWriter, converted_chunks
+from zerotune.checkpointing.shard_writer import ShardWriter
+from zerotune.checkpointing.weight_reader import RangeReader, converted_chunks
 from zerotune.checkpointing.zero_shards import ZeroCheckpoint
 from zerotune.errors import UsageError
 
@@ -94,7 +95,7 @@ def test_merged_weights_are_base_plus_scaled_product(opened, trained, base, tmp_
 
 def test_a_part_of_a_merged_weight_equals_the_whole_in_every_bit(opened, monkeypatch):
     """Samples and resumed shards are compared by reading ranges that cut rows and blocks."""
-    monkeypatch.setattr(shard_writer, "CHUNK_ELEMENTS", 14)
+    monkeypatch.setattr(weight_reader, "CHUNK_ELEMENTS", 14)
     shard = plan_shards(merged(opened, None).zero.tensors, "bf16", 10**9)[0]
     slot = next(slot for slot in shard.slots if slot.source.delta)
 

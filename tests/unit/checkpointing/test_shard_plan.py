@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from zerotune.checkpointing.shard_plan import index_json, parse_size, plan_shards
-from zerotune.checkpointing.zero_shards import Piece, SourceTensor
+from zerotune.checkpointing.weights import Piece, SourceTensor
 from zerotune.errors import UsageError
 
 
