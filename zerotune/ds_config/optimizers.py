@@ -46,6 +46,7 @@ TORCH_NAMES += ("RMSprop", "Rprop", "SGD", "SparseAdam")
 ADAM_EXTRAS = {"torch_adam", "adam_w_mode", "fp32_optimizer_states"}
 # Muon picks these and drops the rest without a word (engine.py:2405).
 MUON_ARGUMENTS = {"lr", "momentum", "weight_decay", "ns_method", "betas", "eps", "muon_lr", "adam_lr"} | ADAM_EXTRAS
+MUON_ARGUMENTS |= {"per_head_muon"}
 # zero/utils.py:40; matched by exact class.
 ZERO_TESTED = {"FusedAdam", "DeepSpeedCPUAdam", "ZenFlowCPUAdam", "AdamW", "Adam", "Adagrad", "DeepSpeedCPUAdagrad"}
 ZERO_TESTED |= {"DeepSpeedCPULion", "FusedLion", "MuonWithAuxAdam"}

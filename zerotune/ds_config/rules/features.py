@@ -115,7 +115,11 @@ def activation_checkpointing_unread(view):
     message="data_efficiency is off, but the curriculum inside it is on, and only that counts",
     help="switch the inner one off too",
     source="deepspeed 0.19.8 runtime/engine.py",
-    bad=[raw({"data_efficiency": {"enabled": False, "data_sampling": {"curriculum_learning": {"enabled": True}}}})],
+    bad=[
+        raw(
+            {"data_efficiency": {"data_sampling": {"curriculum_learning": {"enabled": True, "curriculum_metrics": {}}}}}
+        )
+    ],
     good=[raw({"data_efficiency": {"enabled": False, "data_sampling": {"curriculum_learning": {"enabled": False}}}})],
 )
 def curriculum_inner_switch(view):
@@ -270,3 +274,23 @@ def autotuning_folder(view):
     for name in ("results_dir", "exps_dir"):
         if name in view.block("autotuning") and not view.get(f"autotuning.{name}"):
             yield Hit(f"/autotuning/{name}")
+
+
+@rule(
+    "ZT854",
+    "data-efficiency-argument",
+    ERROR,
+    keys=("data_efficiency.data_sampling.curriculum_learning", "data_efficiency.data_sampling.dynamic_batching"),
+    message="{key} is on, but {name} is missing",
+    help="add {name}, or switch it off",
+    source="deepspeed 0.19.8 runtime/data_pipeline/config.py",
+    bad=[raw({"data_efficiency": {"data_sampling": {"dynamic_batching": {"enabled": True}}}})],
+    good=[raw({"data_efficiency": {"data_sampling": {"dynamic_batching": {"enabled": True, "max_tokens": 512}}}})],
+)
+def data_efficiency_argument(view):
+    """Assertions in the parser, whether data_efficiency itself is on or not."""
+    needed = {"curriculum_learning": "curriculum_metrics", "dynamic_batching": "max_tokens"}
+    for block, name in needed.items():
+        path = f"data_efficiency.data_sampling.{block}"
+        if view.get(f"{path}.enabled") and name not in view.block(path):
+            yield Hit("/" + path.replace(".", "/"), {"name": name}, at_key=True)

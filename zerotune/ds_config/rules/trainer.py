@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from ..context import TRAINER
@@ -67,10 +68,22 @@ def owned(view) -> list[Owned]:
     steps = context.argument("max_steps")
     if isinstance(steps, int) and steps > 0:
         add("scheduler.params.total_num_steps", "max_steps", steps)
-    warmup = context.argument("warmup_steps")
-    if isinstance(warmup, int) and warmup >= 1:
-        add("scheduler.params.warmup_num_steps", "warmup_steps", warmup)
+    warmup = warmup_steps(context)
+    if warmup is not None:
+        asked = context.argument("warmup_steps")
+        flag = "warmup_steps" if asked == warmup else f"warmup_steps {asked}, at least 1 step,"
+        rows.append(Owned("scheduler.params.warmup_num_steps", flag, warmup, context.typed("warmup_steps")))
     return rows
+
+
+def warmup_steps(context) -> int | None:
+    """What the Trainer compares: max(1, steps), where a value below 1 is a share of the run (training_args.py:2154)."""
+    asked, steps = context.argument("warmup_steps"), context.argument("max_steps")
+    if isinstance(asked, bool) or not isinstance(asked, (int, float)):
+        return None
+    if asked >= 1 or asked == 0:
+        return max(1, int(asked))
+    return max(1, math.ceil(steps * asked)) if isinstance(steps, int) and steps > 0 else None
 
 
 def batch_values(context) -> dict:
@@ -93,6 +106,8 @@ FIGHTS = [
     ({"optimizer": {"type": "AdamW", "params": {"betas": [0.9, 0.95]}}}, {}),
     ({"bf16": {"enabled": False}}, {"bf16": True}),
     ({"fp16": {"enabled": True}}, {"fp16": False}),
+    ({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 10}}}, {}),
+    ({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 10}}}, {"warmup_steps": 0.5, "max_steps": 10}),
 ]
 
 

@@ -194,3 +194,22 @@ def zenflow_transposes(view):
     too (f090, f091, e001, e002)."""
     if settings(view) is not None and view.stage in (1, 2) and view.device("offload_optimizer") != "none":
         yield Hit(BLOCK, at_key=True)
+
+
+@rule(
+    "ZT549",
+    "zenflow-optimizer-params",
+    ERROR,
+    keys=("optimizer.params", "zero_optimization.zenflow"),
+    message="ZenFlow needs a params block in the optimizer",
+    help='add "params": {{"lr": ...}}',
+    source="deepspeed 0.19.8 runtime/zenflow/zenflow_stage_1_and_2.py",
+    bad=[raw({"optimizer": {"type": "AdamW"}, **zenflow()})],
+    good=[raw({"optimizer": {"type": "AdamW", "params": {}}, **zenflow()})],
+)
+def zenflow_optimizer_params(view):
+    """A TypeError when the engine is built: its own optimizer is given the params of the config."""
+    if settings(view) is None or view.stage not in (1, 2) or view.device("offload_optimizer") == "none":
+        return
+    if view.get("optimizer.type") is not None and view.get("optimizer.params") is None:
+        yield Hit("/optimizer", at_key=True)
