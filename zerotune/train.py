@@ -118,8 +118,7 @@ def make_trainer(args, training_args, parts, resume: Path | None):
         data_collator=parts.collate,
         processing_class=parts.tokenizer,
         callbacks=[Checkpoints(limit, ranks.wait_for_all), MetricsFile(folder / "metrics.jsonl"), ProgressBar()],
-        measure=meter.measure,
-        count_batch=meter.count_batch,
+        meter=meter,
     )
     trainer.remove_callback(PrinterCallback)
     return trainer

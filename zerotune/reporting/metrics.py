@@ -36,6 +36,11 @@ class Meter:
         self.real = self.real + real_tokens.sum()
         self.all += all_tokens
 
+    def exclude(self, seconds: float) -> None:
+        """Take time out of the current window: evaluation and saving are not the speed of training."""
+        if self.since is not None:
+            self.since += seconds
+
     def measure(self, logs: dict) -> dict:
         """What to add to a record. A collective: every rank must call it for the same records."""
         if "loss" not in logs or self.since is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
 
 from zerotune.training.arguments import Arguments
@@ -24,7 +25,7 @@ class ScratchSize:
 # First match wins: least device memory in GiB (0 = no GPU). The CPU row ends within 5 minutes on 2 cores,
 # the operators' compilation included; the GPU rows within a few minutes on one card of that size.
 SCRATCH_SIZES = (
-    (60, ScratchSize(1024, 16, 16, 2048, 8, 300, 256, 6e-4)),
+    (60, ScratchSize(1024, 16, 16, 2048, 8, 200, 64, 6e-4)),
     (14, ScratchSize(768, 12, 12, 1024, 8, 300, 256, 6e-4)),
     (1, ScratchSize(512, 8, 8, 512, 8, 300, 256, 1e-3)),
     (0, ScratchSize(256, 4, 4, 256, 8, 150, 64, 2e-3)),
@@ -65,7 +66,7 @@ def fill(args: Arguments, config: dict) -> list[str]:
     if "logging_steps" not in args.explicit:
         args.training["logging_steps"] = 10
     if "report_to" not in args.explicit:
-        args.training["report_to"] = "wandb"
+        args.training["report_to"] = "wandb" if importlib.util.find_spec("wandb") else "none"
     args.training["remove_unused_columns"] = False
     return said
 

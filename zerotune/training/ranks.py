@@ -79,7 +79,18 @@ def start(ddp_timeout_s: int) -> None:
     if torch.cuda.is_available():
         torch.cuda.set_device(local_rank())
     if not torch.distributed.is_initialized():
+        _init_distributed(deepspeed, torch, ddp_timeout_s)
+
+
+def _init_distributed(deepspeed, torch, ddp_timeout_s: int) -> None:
+    try:
         deepspeed.init_distributed(timeout=timedelta(seconds=ddp_timeout_s), verbose=False)
+    except torch.distributed.DistNetworkError as error:
+        where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+        raise UsageError(
+            f"the ranks cannot meet at {where}: {str(error).splitlines()[0]}\n"
+            "Another job on this machine may use the port: choose one with --master_port (deepspeed, torchrun)."
+        ) from error
 
 
 def _environment_of_a_single_process() -> None:

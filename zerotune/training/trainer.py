@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable
+import time
 
 import torch
 import torch.nn.functional as F
@@ -16,18 +17,18 @@ class ZeroTrainer(Trainer):
     """Trainer for causal language models on batches of `training.data.collate`.
 
     Args:
-        measure: called on every rank with each log record before it is reported; returns what to add to it.
-        count_batch: called on every rank with (real tokens, all tokens) of every micro batch trained on.
+        meter: told on every rank of each micro batch trained on (`count_batch(real tokens, all tokens)`) and of time
+            that is not training (`exclude(seconds)`); `measure(logs)` returns what to add to a log record.
     """
 
-    def __init__(self, *args, measure: Callable[[dict], dict], count_batch: Callable, **kwargs):
+    def __init__(self, *args, meter, **kwargs):
         super().__init__(*args, compute_metrics=evaluation_metrics, **kwargs)
-        self.measure, self.count_batch = measure, count_batch
+        self.meter = meter
         # The model takes num_items_in_batch through its loss function's keyword arguments.
         self.model_accepts_loss_kwargs = True
 
     def training_step(self, model, inputs, num_items_in_batch=None):
-        self.count_batch(inputs.pop("real_tokens"), inputs["input_ids"].numel())
+        self.meter.count_batch(inputs.pop("real_tokens"), inputs["input_ids"].numel())
         return super().training_step(model, inputs, num_items_in_batch)
 
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
@@ -57,8 +58,22 @@ class ZeroTrainer(Trainer):
         self.processing_class.save_pretrained(output_dir)
 
     def log(self, logs, start_time=None):
-        logs.update(self.measure(logs))
+        logs.update(self.meter.measure(logs))
         super().log(logs, start_time)
+
+    def evaluate(self, *args, **kwargs):
+        with self._not_training():
+            return super().evaluate(*args, **kwargs)
+
+    def _save_checkpoint(self, *args, **kwargs):
+        with self._not_training():
+            super()._save_checkpoint(*args, **kwargs)
+
+    @contextlib.contextmanager
+    def _not_training(self):
+        started = time.perf_counter()
+        yield
+        self.meter.exclude(time.perf_counter() - started)
 
 
 def row_loss_sums(logits: torch.Tensor, labels: torch.Tensor, rows: int) -> torch.Tensor:
