@@ -22,6 +22,8 @@ from zerotune.ds_config.rules import all_rules
 ROOT = Path(__file__).resolve().parents[2]
 # What a CPU or a missing package can't show; the verdict on a GPU may differ.
 NOT_HERE = ("not supported on your device", "not been implemented on CPU", "No module named", "JIT load the async_io")
+# Set by DeepSpeed's launcher; read by the checkpoint writer.
+NOT_HERE += ("CROSS_SIZE",)
 # Depends on the program: fp16.auto_cast breaks float inputs, and leaves token ids alone.
 BY_PROGRAM = {"ZT417"}
 

@@ -45,11 +45,12 @@ FILE may be a template's name, or - for standard input. Notes alone leave the ex
 )
 @click.option("--ignore", multiple=True, metavar="ID", help="Not these rules.")
 @click.option("--strict", is_flag=True, help="Notes count as findings too.")
+@click.option("--effective", is_flag=True, help="Also print every value the engine will run with, and its origin.")
 @click.option("--fix", "mend", is_flag=True, help="Write safe fixes into the files, and show them as a diff.")
 @click.option("--unsafe", is_flag=True, help="With --fix: also those that change what is computed.")
 @click.option("--diff", "dry", is_flag=True, help="With --fix: show the diff, write nothing.")
 @click.option("--client-optimizer", metavar="CLASS", help="Optimizer class passed to deepspeed.initialize.")
-def command(files, output, training_args, strict, select, ignore, mend, unsafe, dry, **known) -> int:
+def command(files, output, training_args, strict, select, ignore, mend, unsafe, dry, effective, **known) -> int:
     """Check configs as DeepSpeed would read them."""
     if not files:
         raise UsageError("name at least one file or template, or - for standard input")
@@ -69,7 +70,7 @@ def command(files, output, training_args, strict, select, ignore, mend, unsafe, 
             failures += 1
             continue
         results.append((source, choose(check(source, context), names(select), names(ignore))))
-    show(results, output)
+    show(results, output, context if effective else None)
     if failures:
         return EXIT_USAGE
     return EXIT_FINDINGS if any(strict or counts(finding) for _, found in results for finding in found) else 0
@@ -110,19 +111,30 @@ def counts(finding: Finding) -> bool:
     return finding.severity != "info"
 
 
-def show(results: list[tuple[ResolvedConfig, list[Finding]]], output: str) -> None:
+def show(results: list[tuple[ResolvedConfig, list[Finding]]], output: str, resolve_in: Context | None) -> None:
+    """Print the findings; with a context, the effective values too."""
     if output == "text":
         for source, findings in results:
             click.echo(render.text(findings, source.name, source.text))
+            if resolve_in:
+                from zerotune.ds_config.effective import effective, table
+
+                click.echo(f"\n{table(effective(source, resolve_in))}\n")
         return
     from zerotune.ds_config import formats
 
     plain = [(source.name, findings) for source, findings in results]
-    made = {
-        "json": formats.as_json,
-        "github": formats.as_github,
-        "sarif": lambda rows: formats.as_sarif(rows, __version__),
-    }
-    text = made[output](plain)
+    if output == "json":
+        text = formats.as_json(plain, [effective_values(source, resolve_in) for source, _ in results])
+    else:
+        text = formats.as_github(plain) if output == "github" else formats.as_sarif(plain, __version__)
     if text:
         click.echo(text)
+
+
+def effective_values(source: ResolvedConfig, context: Context | None) -> list[dict] | None:
+    if context is None:
+        return None
+    from zerotune.ds_config.effective import effective
+
+    return [{"key": row.path, "value": row.value, "origin": row.origin} for row in effective(source, context).settings]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import PurePath
 
 from .finding import Finding
@@ -12,9 +13,21 @@ LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 Results = list[tuple[str, list[Finding]]]
 
 
-def as_json(results: Results) -> str:
-    files = [{"path": path, "findings": [finding.as_dict() for finding in findings]} for path, findings in results]
+def as_json(results: Results, effective: list[list[dict] | None] | None = None) -> str:
+    """One document. effective: per file, the values that the engine will run with."""
+    files = []
+    for number, (path, findings) in enumerate(results):
+        record: dict = {"path": path, "findings": [finding.as_dict() for finding in findings]}
+        if effective and effective[number] is not None:
+            record["effective"] = [finite(row) for row in effective[number]]
+        files.append(record)
     return json.dumps({"files": files}, indent=2)
+
+
+def finite(row: dict) -> dict:
+    """JSON has no infinity."""
+    value = row["value"]
+    return {**row, "value": str(value)} if isinstance(value, float) and not math.isfinite(value) else row
 
 
 def as_github(results: Results) -> str:

@@ -17,8 +17,8 @@ from zerotune.errors import UsageError
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_all_combinations_are_clean(name, precision):
     template = resolve(name).config
-    choices = itertools.product((None, 2), (None, 4), (None, 0.0, 0.5), (None, 3e-4), (None, 10_000_000))
-    for micro, steps, clip, lr, bucket in choices:
+    choices = itertools.product((None, 2), (None, 4), ((None, None), (0.0, 10_000_000), (0.5, None)), (None, 3e-4))
+    for micro, steps, (clip, bucket), lr in choices:
         options = Options(precision, micro, steps, clip, lr, reduce_bucket=bucket)
         config = generate(name, template, options)
         arguments = parse_flags(" ".join(flags_to_match(options)))

@@ -76,7 +76,7 @@ def datastates_always_on(view):
     help="pip install {package}, or use the Trainer's report_to",
     source="deepspeed 0.19.8 monitor/",
     bad=[raw({"comet": {"enabled": True}})],
-    good=[raw({"comet": {"enabled": False}}), raw({"wandb": {"enabled": True}}, versions={"wandb": "0.20"})],
+    good=[raw({"comet": {"enabled": False}})],
 )
 def monitor_package(view):
     """The import happens on one rank only (e049, e050)."""

@@ -123,13 +123,35 @@ def autotp_batch(view):
     help='add "data_parallel_size": world size / {value}',
     source="deepspeed 0.19.8 __init__.py:543, runtime/config.py:468",
     bad=[raw({"sequence_parallel_size": 2})],
-    good=[raw({"sequence_parallel_size": 2, "data_parallel_size": 2})],
+    good=[raw({"sequence_parallel_size": 2, "data_parallel_size": 2}, world_size=4)],
 )
 def sequence_parallel_alone(view):
     """The config believes world / sp, the engine trains with the whole world (e043). With both, a mesh is built (e042)."""
     size = view.number("sequence_parallel_size")
     if size and size > 1 and not view.has("data_parallel_size"):
         yield Hit("/sequence_parallel_size", at_key=True)
+
+
+@rule(
+    "ZT811",
+    "sequence-parallel-mesh",
+    ERROR,
+    keys=("sequence_parallel_size", "data_parallel_size"),
+    message="data_parallel_size {data} x sequence_parallel_size {sequence} is more than the {world} ranks",
+    help="their product is the number of ranks",
+    source="deepspeed 0.19.8 __init__.py:543, torch.distributed.device_mesh",
+    bad=[raw({"sequence_parallel_size": 4, "data_parallel_size": 2}, world_size=4)],
+    good=[raw({"sequence_parallel_size": 2, "data_parallel_size": 2}, world_size=4)],
+)
+def sequence_parallel_mesh(view):
+    """A RuntimeError of the device mesh when the engine is built."""
+    sequence, data, world = (
+        view.number("sequence_parallel_size"),
+        view.number("data_parallel_size"),
+        view.context.world_size,
+    )
+    if sequence and data and world and sequence * data > world:
+        yield Hit("/data_parallel_size", {"data": data, "sequence": sequence, "world": world})
 
 
 @rule(
@@ -169,7 +191,7 @@ def deepcompile_stage_0(view):
 @rule(
     "ZT822",
     "deepcompile-offload",
-    ERROR,
+    WARNING,
     keys=("compile.offload_opt_states", "compile.offload_activation", "compile.offload_parameters"),
     message="{key} can't be combined with {other}",
     help="choose one target of offload",
@@ -179,7 +201,8 @@ def deepcompile_stage_0(view):
     good=[raw({"compile": {"deepcompile": True, "offload_opt_states": True}, "zero_optimization": {"stage": 3}})],
 )  # fmt: skip
 def deepcompile_offload(view):
-    """ValueErrors in engine.compile() at stage 3; each plans with the whole memory."""
+    """ValueErrors in engine.compile() at stage 3, since each plans with the whole memory. A program that never calls it
+    trains, and runs eager."""
     if not view.flag("compile.deepcompile") or view.stage != 3:
         return
     states, weights, activation = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import cache
 
 from ..document import split
 from ..finding import ERROR, WARNING, Fix
@@ -162,13 +163,20 @@ def out_of_range(view):
                 yield Hit(violation.pointer, {"bound": f"{word} {violation.node[kind]}"})
 
 
+@cache
+def bounded() -> tuple[tuple[str, str], ...]:
+    """Keys with a bound, and its keyword."""
+    kinds = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
+    found = ((path, [kind for kind in kinds if kind in field.node]) for path, field in fields().items())
+    return tuple((path, bounds[0]) for path, bounds in found if bounds)
+
+
 def not_a_number(view, words: dict[str, str]):
     """NaN is in no range, but passes comparisons with bounds."""
-    for path, field in fields().items():
+    for path, kind in bounded():
         value = view.get(path)
-        bounds = [kind for kind in words if kind in field.node]
-        if bounds and isinstance(value, float) and math.isnan(value):
-            yield Hit(pointer(path), {"bound": f"{words[bounds[0]]} {field.node[bounds[0]]}"})
+        if isinstance(value, float) and math.isnan(value):
+            yield Hit(pointer(path), {"bound": f"{words[kind]} {fields()[path].node[kind]}"})
 
 
 def within(number: float, kind: str, bound: float) -> bool:
