@@ -15,6 +15,7 @@ VERBS = {
     "list": "Templates and what each is for.",
     "generate": "Write a config from a template.",
     "validate": "Check configs as DeepSpeed would read them.",
+    "diff": "What changes for the engine between two configs.",
     "explain": "What a rule or a key means.",
     "schema": "The JSON Schema, for editors.",
 }

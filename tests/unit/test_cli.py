@@ -260,3 +260,17 @@ def test_effective(call):
     code, out, _ = call("validate", "stage2", "--effective", "--format", "json", *flags)
     values = {row["key"]: row["value"] for row in json.loads(out)["files"][0]["effective"]}
     assert values["train_batch_size"] == 16 and values["steps_per_print"] == "inf"
+
+
+def test_diff_by_meaning(call, tmp_path):
+    one, other = tmp_path / "one.json", tmp_path / "other.json"
+    one.write_text('{"zero_optimization": {"stage": 2, "prefetch_bucket_size": 5}, "train_batch_size": 8}')
+    other.write_text(
+        '{"train_batch_size": 8, "zero_optimization":\n {"stage": "2", "overlap_comm": false, "stage3_prefetch_bucket_size": 5.0}}'
+    )
+    assert call("diff", str(one), str(other)) == (0, "the same meaning\n", "")
+    code, out, _ = call("diff", "stage2", "stage3")
+    assert code == 1
+    assert "zero_optimization.stage  2 -> 3" in out.splitlines()
+    assert call("diff", "stage2", "stage2")[0] == 0
+    assert call("diff", "stage2", "stag3")[0] == 2

@@ -55,6 +55,18 @@ def effective(source: str | dict | ResolvedConfig, context: Context | None = Non
     return Effective(tuple(rows), tuple(finding for finding in findings if finding.rule in IN_VAIN))
 
 
+def differences(old, new, context: Context) -> list[tuple[str, Setting | None, Setting | None]]:
+    """Keys whose values differ, in the schema's order. A key that only one side lists counts by its default."""
+    sides = [{row.path: row for row in effective(source, context).settings} for source in (old, new)]
+    changed = []
+    for path, field in fields().items():
+        before, after = (side.get(path) for side in sides)
+        values = [row.value if row else field.node.get("default") for row in (before, after)]
+        if (before or after) and values[0] != values[1]:
+            changed.append((path, before, after))
+    return changed
+
+
 def listed(field: Field, view: View) -> bool:
     """Leaves of blocks that count; one name per key."""
     node = field.node

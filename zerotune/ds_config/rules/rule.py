@@ -6,6 +6,7 @@ reused: a rule that goes leaves a gap.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -98,6 +99,8 @@ class Rule:
 
 
 RULES: dict[str, Rule] = {}
+# Names of engine trials, "(b043, b044)": for us, and for tests/cases/engine_trials.jsonl, not for users.
+_TRIALS = re.compile(r" \([a-f]\d{2,3}(?:(?:, | to | and )[a-f]\d{2,3})*\)")
 
 
 def rule(id: str, slug: str, severity: str, *, keys, message, help, source, bad, good):
@@ -106,7 +109,7 @@ def rule(id: str, slug: str, severity: str, *, keys, message, help, source, bad,
     def register(find):
         if id in RULES:
             raise ValueError(f"rule id {id} is used twice: {RULES[id].slug} and {slug}")
-        why = " ".join((find.__doc__ or "").split())
+        why = _TRIALS.sub("", " ".join((find.__doc__ or "").split()))
         RULES[id] = Rule(id, slug, severity, tuple(keys), message, help, why, source, tuple(bad), tuple(good), find)
         return find
 
