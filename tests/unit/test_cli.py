@@ -274,3 +274,12 @@ def test_diff_by_meaning(call, tmp_path):
     assert "zero_optimization.stage  2 -> 3" in out.splitlines()
     assert call("diff", "stage2", "stage2")[0] == 0
     assert call("diff", "stage2", "stag3")[0] == 2
+
+
+def test_versions(call, tmp_path):
+    path = tmp_path / "ds.json"
+    path.write_text('{"train_batch_size": "auto", "zero_optimization": {"stage": 3}, "elasticity": {}}')
+    code, out, _ = call("validate", str(path), "--versions", "deepspeed==0.18.9, transformers=5.4.0")
+    assert code == 1 and "ZT903" in out and "ZT104" not in out
+    assert "ZT104" in call("validate", str(path), "--versions", "deepspeed=0.19.8")[1]
+    assert call("validate", str(path), "--versions", "deepspeed")[0] == 2
