@@ -34,6 +34,8 @@ def examples() -> list[dict]:
         for kind in ("bad", "good"):
             for case in getattr(rule, kind):
                 context = dict(case.context)
+                if "versions" in context:  # about another engine than the installed one
+                    continue
                 alone = context.pop("world_size", 1) == 1 and not context.get("zero_init")
                 if context.pop("entry", "trainer") == "raw" and alone and isinstance(case.source, dict):
                     found.append({"rule": rule.id, "kind": kind, "config": case.full(), **context})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections import Counter
 
 from .document import Document, Place, Problem, join
 from .scalars import literal_value, number_value, string_value, word_value
@@ -15,7 +16,8 @@ from .syntax import CODES, MISTAKES
 from .tokens import Token, tokenize
 
 MAX_DEPTH = 100
-MAX_PROBLEMS = 20
+# Of one kind; a file may have a hundred comments, and its other mistakes still count.
+MAX_OF_A_KIND = 20
 # 0.2 s on a slow machine; the largest public config has some 1,500 tokens.
 MAX_TOKENS = 50_000
 Span = tuple[int, int]
@@ -39,6 +41,7 @@ class _Parser:
         # The mark becomes a space, so that offsets stay those of the text.
         self.tokens = tokenize(" " + text[1:] if text.startswith("\ufeff") else text, MAX_TOKENS)
         self.index = 0
+        self.number_of: Counter = Counter()
 
     def read(self) -> None:
         if self.document.text.startswith("\ufeff"):
@@ -67,9 +70,13 @@ class _Parser:
         start, end = span
         message, help = mistake.message.format_map(facts), mistake.help.format_map(facts)
         code = CODES.get(code, code)
-        problems = self.document.problems
-        problems.append(Problem(code, start, max(end, start + 1), message, help, pointer, mistake.clean, repair))
-        if mistake.fatal or len(problems) >= MAX_PROBLEMS:
+        self.number_of[code] += 1
+        if self.number_of[code] <= MAX_OF_A_KIND:
+            problem = Problem(code, start, max(end, start + 1), message, help, pointer, mistake.clean, repair)
+            self.document.problems.append(problem)
+        elif not mistake.clean:
+            raise _Stop
+        if mistake.fatal:
             raise _Stop
 
     def skip_comments(self) -> None:

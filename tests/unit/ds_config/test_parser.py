@@ -132,3 +132,11 @@ def test_hostile_texts_take_less_than_a_second(text):
     document = parse(text)
     assert time.perf_counter() - start < 1.0
     assert document.problems or document.value is not None
+
+
+def test_a_hundred_comments_hide_nothing():
+    text = "{" + "// note\n" * 100 + '"a": 1,\n"a": 2 "b": 3}'
+    assert parse(text).value == {"a": 2, "b": 3}
+    codes = [code for code, *_ in found(text)]
+    assert codes.count("comment") == 20
+    assert codes[20:] == ["duplicate-key", "missing-comma"]

@@ -19,6 +19,7 @@ from ..optimizers import (
     constructor,
     optimizer_kind,
 )
+from .keys import older
 from .rule import Hit, case, rule
 
 ENGINE = "deepspeed 0.19.8 runtime/engine.py"
@@ -53,12 +54,17 @@ def built(view) -> tuple[str, dict, str | None] | None:
         case(optimizer("Adam8bit")),
         case(optimizer("lr_scheduler"), entry="raw"),
     ],
-    good=[case(optimizer("ADAMW", lr=0.1), entry="raw"), case(optimizer("AdamW"))],
+    good=[
+        case(optimizer("ADAMW", lr=0.1), entry="raw"),
+        case(optimizer("OneBitAdam"), entry="raw", versions={"deepspeed": "0.18.9"}),
+    ],
 )
 def unknown_optimizer(view):
     """DeepSpeed's own names match in any case, names of torch.optim only exactly; the 1-bit ones went in 0.19.7."""
     name = view.get("optimizer.type")
     if name is None or optimizer_kind(name) or (view.raw and view.context.client_optimizer):
+        return
+    if str(name).lower() in REMOVED_NAMES and older(view.context.versions.get("deepspeed"), "0.19.7"):
         return
     exact = {known.lower(): known for known in TORCH_NAMES}.get(str(name).lower())
     close = [exact] if exact else nearest(str(name), ("Adam", "AdamW", "Adagrad", "Lamb", "Lion", "Muon", *TORCH_NAMES))
