@@ -146,10 +146,9 @@ def _newest_complete(path: Path, candidates: list[Path]) -> OpenedCheckpoint:
     marked = any((folder / MARKER).is_file() for folder in candidates)
     passed = []
     for folder in candidates:
-        if marked and not (folder / MARKER).is_file():
-            passed.append(f"passed over {folder.name}: it was not finished ({MARKER} is absent)")
-            continue
         try:
+            if marked:
+                _require_finished(folder)
             opened = open_checkpoint(folder)
         except UsageError as error:
             passed.append(f"passed over {folder.name}: {error}")
@@ -157,6 +156,18 @@ def _newest_complete(path: Path, candidates: list[Path]) -> OpenedCheckpoint:
         opened.notes = [f"took {folder}, the newest complete checkpoint", *passed]
         return opened
     raise UsageError(f"{path}: none of its checkpoints is complete:\n  " + "\n  ".join(passed))
+
+
+def _require_finished(folder: Path) -> None:
+    """The completion marker (checkpointing/saving.py writes it last) is there and its files have their sizes."""
+    marker = read_json_object(folder / MARKER)
+    if marker is None:
+        raise UsageError(f"it was not finished ({MARKER} is absent)")
+    for name, size in marker.get("files", {}).items():
+        path = folder / name
+        bytes_now = path.stat().st_size if path.is_file() else None
+        if bytes_now != size:
+            raise UsageError(f"{name} {'is missing' if bytes_now is None else f'has {bytes_now} bytes, not {size}'}")
 
 
 def _no_such_folder(path: Path) -> str:

@@ -72,10 +72,15 @@ def test_tags_that_exist_are_listed(tmp_path):
 
 
 def test_a_run_without_a_complete_checkpoint_lists_the_reasons(tmp_path):
-    touched(tmp_path, "checkpoint-5/zerotune_checkpoint.json", "checkpoint-9/latest", "checkpoint-x/y")
-    message = refusal(tmp_path)
-    assert "none of its checkpoints is complete" in message
-    assert message.index("passed over checkpoint-9: it was not finished") < message.index("passed over checkpoint-5: ")
+    touched(tmp_path, "checkpoint-5/short", "checkpoint-9/latest", "checkpoint-10/x", "checkpoint-x/y")
+    (tmp_path / "checkpoint-5/zerotune_checkpoint.json").write_text('{"files": {"short": 9}}')
+    (tmp_path / "checkpoint-10/zerotune_checkpoint.json").write_text('{"files": {"gone": 9}}')
+    assert refusal(tmp_path).splitlines() == [
+        f"{tmp_path}: none of its checkpoints is complete:",
+        "  passed over checkpoint-10: gone is missing",
+        "  passed over checkpoint-9: it was not finished (zerotune_checkpoint.json is absent)",
+        "  passed over checkpoint-5: short has 0 bytes, not 9",
+    ]
 
 
 def test_tensor_parallel_files_are_refused(tmp_path):
