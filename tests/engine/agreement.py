@@ -20,7 +20,7 @@ from tests.engine.trials import judge_all
 from zerotune.ds_config import Context, check
 from zerotune.ds_config.finding import ERROR
 
-# Dotted key -> values, and the share of configs that have it. The values lie on both sides of some rule.
+# Dotted key -> its weight in the draw, and values on both sides of some rule.
 CHOICES: dict[str, tuple[float, list]] = {
     "train_batch_size": (0.15, [1, 2, 4, 0, "auto"]),
     "train_micro_batch_size_per_gpu": (0.95, [1, 2, 2.0, "2"]),
@@ -112,12 +112,21 @@ CHOICES: dict[str, tuple[float, list]] = {
 
 
 def draw(random_: random.Random) -> dict:
-    """One config. Most keys are left out, so that a config breaks few rules at a time."""
-    config: dict = {}
-    calm = random_.random() * 0.9
-    for path, (share, values) in CHOICES.items():
-        if random_.random() < share * (1 if share > 0.6 else 1 - calm):
-            put(config, path, copy.deepcopy(random_.choice(values)))
+    """A config that runs, with one to five keys drawn anew: few rules at a time, and their pairs."""
+    config: dict = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": random_.choice([0, 1, 2, 3])}}
+    put(
+        config,
+        "optimizer",
+        {"type": random_.choice(["AdamW", "AdamW", "Adam", "Adagrad", "Muon"]), "params": {"lr": 1e-3}},
+    )
+    if random_.random() < 0.4:
+        put(config, "bf16.enabled", True)
+    if random_.random() < 0.4:
+        put(config, "zero_optimization.offload_optimizer", {"device": "cpu", "pin_memory": False})
+    paths = list(CHOICES)
+    weights = [share for share, _ in CHOICES.values()]
+    for path in random_.choices(paths, weights, k=random_.randint(1, 5)):
+        put(config, path, copy.deepcopy(random_.choice(CHOICES[path][1])))
     return config
 
 

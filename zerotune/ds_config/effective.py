@@ -11,10 +11,10 @@ from .checking import check, read
 from .context import RAW, TRAINER, Context
 from .document import dotted
 from .finding import Finding
+from .owned import owned
 from .pydantic_reading import reads_as
 from .resolve import ResolvedConfig
 from .rules.batch import MICRO, STEPS, TRAIN, ranks, triple
-from .rules.trainer import owned
 from .schema import Field, fields
 from .view import MISSING, View
 

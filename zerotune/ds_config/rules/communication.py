@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..finding import ERROR, WARNING, Fix
+from ..finding import ERROR, WARNING
 from .rule import Hit, case, rule
 
 CONFIG = "deepspeed 0.19.8 runtime/config.py"
@@ -197,92 +197,3 @@ def huge_bucket(view):
         size = (4 if view.precision == "fp32" else 2) * value * (2 if view.overlap else 1)
         twice = ", both buffers of overlap_comm" if view.overlap else ""
         yield Hit(f"{ZERO}/reduce_bucket_size", {"gib": f"{size / 2**30:,.0f}", "twice": twice})
-
-
-@rule(
-    "ZT710",
-    "quantized-gradients-reduce",
-    ERROR,
-    keys=("zero_optimization.zero_quantized_gradients", "zero_optimization.reduce_scatter"),
-    message="zero_quantized_gradients needs reduce_scatter",
-    help="delete reduce_scatter false",
-    source=f"{STAGE3}:390",
-    bad=[raw(zero(3, zero_quantized_gradients=True, reduce_scatter=False))],
-    good=[raw(zero(3, zero_quantized_gradients=True))],
-)
-def quantized_gradients_reduce(view):
-    """An assertion when the engine is built (e021)."""
-    scatter = view.flag("zero_optimization.reduce_scatter", True)
-    if view.stage == 3 and view.flag("zero_optimization.zero_quantized_gradients") and not scatter:
-        yield Hit(f"{ZERO}/zero_quantized_gradients", fix=Fix("set", f"{ZERO}/reduce_scatter", True))
-
-
-@rule(
-    "ZT711",
-    "quantized-gradients-one-node",
-    WARNING,
-    keys=("zero_optimization.zero_quantized_gradients",),
-    message="zero_quantized_gradients does nothing on one node",
-    help="delete it",
-    source=f"{STAGE3}:1928",
-    bad=[raw(zero(3, zero_quantized_gradients=True), nodes=1)],
-    good=[raw(zero(3, zero_quantized_gradients=True), nodes=2)],
-)
-def quantized_gradients_one_node(view):
-    """It is logged as used, and the norm is bit for bit that of a run without (e019)."""
-    if view.stage == 3 and view.context.nodes == 1 and view.flag("zero_optimization.zero_quantized_gradients"):
-        yield Hit(f"{ZERO}/zero_quantized_gradients", at_key=True)
-
-
-@rule(
-    "ZT712",
-    "hpz-larger-than-world",
-    WARNING,
-    keys=("zero_optimization.zero_hpz_partition_size",),
-    message="zero_hpz_partition_size {value} is more than the {world} ranks: it is cut to {world}",
-    help="write the number of GPUs of a node",
-    source="deepspeed 0.19.8 utils/groups.py",
-    bad=[raw(zero(3, zero_hpz_partition_size=8), world_size=4)],
-    good=[raw(zero(3, zero_hpz_partition_size=4), world_size=8)],
-)
-def hpz_larger_than_world(view):
-    """Cut silently (e014, e016)."""
-    size, world = view.number("zero_optimization.zero_hpz_partition_size"), view.context.world_size
-    if view.stage == 3 and size and world and size > world:
-        yield Hit(f"{ZERO}/zero_hpz_partition_size", {"world": world})
-
-
-@rule(
-    "ZT720",
-    "legacy-stage1",
-    ERROR,
-    keys=("zero_optimization.legacy_stage1",),
-    message="legacy_stage1 is gone, DeepSpeed refuses it",
-    help="delete it",
-    source="deepspeed 0.19.8 runtime/engine.py:2650",
-    bad=[raw(zero(1, legacy_stage1=True))],
-    good=[raw(zero(1, legacy_stage1=False))],
-)
-def legacy_stage1(view):
-    """An exception when the engine is built, at any stage above 0 (c107, c108)."""
-    if view.stage in (1, 2, 3) and view.flag("zero_optimization.legacy_stage1"):
-        yield Hit(f"{ZERO}/legacy_stage1", at_key=True, fix=Fix("remove", f"{ZERO}/legacy_stage1"))
-
-
-@rule(
-    "ZT721",
-    "zero-as-boolean",
-    WARNING,
-    keys=("zero_optimization",),
-    message="zero_optimization {value} means stage {stage}",
-    help='write {{"stage": {stage}}}',
-    source="deepspeed 0.19.8 runtime/zero/config.py:60",
-    bad=[raw({"zero_optimization": True})],
-    good=[raw({"zero_optimization": {"stage": 1}})],
-)
-def zero_as_boolean(view):
-    """The oldest form, still read by plain DeepSpeed (a040)."""
-    value = view.get("zero_optimization")
-    if isinstance(value, bool):
-        fix = Fix("set", ZERO, {"stage": int(value)}, safe=view.raw)
-        yield Hit(ZERO, {"stage": int(value)}, severity=None if view.raw else ERROR, fix=fix)

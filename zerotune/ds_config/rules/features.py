@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..context import TRAINER
-from ..finding import ERROR, INFO, WARNING, Fix
+from ..finding import ERROR, INFO, WARNING
 from .rule import Hit, case, rule
 
 CONFIG = "deepspeed 0.19.8 runtime/config.py"
@@ -11,60 +11,6 @@ CONFIG = "deepspeed 0.19.8 runtime/config.py"
 
 def raw(config: dict, **context):
     return case(config, entry="raw", **context)
-
-
-@rule(
-    "ZT840",
-    "tag-validation",
-    ERROR,
-    keys=("checkpoint.tag_validation",),
-    message="checkpoint.tag_validation is {value}; it must be WARN, FAIL or IGNORE",
-    help='write "WARN"',
-    source=f"{CONFIG}:387",
-    bad=[raw({"checkpoint": {"tag_validation": "strict"}})],
-    good=[raw({"checkpoint": {"tag_validation": "fail"}})],
-)
-def tag_validation(view):
-    """A DeepSpeedConfigError in the parser; the case does not matter (e008)."""
-    value = view.get("checkpoint.tag_validation", "WARN")
-    if isinstance(value, str) and value.upper() not in ("WARN", "FAIL", "IGNORE"):
-        yield Hit("/checkpoint/tag_validation")
-
-
-@rule(
-    "ZT841",
-    "checkpoint-writer",
-    ERROR,
-    keys=("checkpoint.writer",),
-    message="a checkpoint writer without data_parallel breaks when the engine is built",
-    help='add "data_parallel": "replica", or delete the writer',
-    source="deepspeed 0.19.8 runtime/model_checkpointing",
-    bad=[raw({"checkpoint": {"writer": {"type": "FAST"}}})],
-    good=[raw({"checkpoint": {"tag_validation": "WARN"}})],
-)
-def checkpoint_writer(view):
-    """An AttributeError about dp_rank, for every type (e009, e010)."""
-    writer = view.get("checkpoint.writer")
-    if isinstance(writer, dict) and writer.get("data_parallel") is None:
-        yield Hit("/checkpoint/writer", at_key=True)
-
-
-@rule(
-    "ZT842",
-    "datastates-always-on",
-    ERROR,
-    keys=("datastates_ckpt",),
-    message="datastates_ckpt is on although it says enabled false: only the literal false switches it off",
-    help="delete the block",
-    source="deepspeed 0.19.8 datastates/config.py",
-    bad=[raw({"datastates_ckpt": {"enabled": False}})],
-    good=[raw({"datastates_ckpt": False})],
-)
-def datastates_always_on(view):
-    """ "Please install DataStates", or another checkpoint engine than asked for (e012)."""
-    value = view.get("datastates_ckpt")
-    if isinstance(value, dict) and value.get("enabled") is False:
-        yield Hit("/datastates_ckpt", at_key=True, fix=Fix("remove", "/datastates_ckpt"))
 
 
 @rule(
@@ -105,28 +51,6 @@ def activation_checkpointing_unread(view):
         if view.context.entry == TRAINER:
             todo = "use --gradient_checkpointing true, and delete the block"
         yield Hit("/activation_checkpointing", {"todo": todo}, at_key=True)
-
-
-@rule(
-    "ZT845",
-    "curriculum-inner-switch",
-    WARNING,
-    keys=("data_efficiency.enabled",),
-    message="data_efficiency is off, but the curriculum inside it is on, and only that counts",
-    help="switch the inner one off too",
-    source="deepspeed 0.19.8 runtime/engine.py",
-    bad=[
-        raw(
-            {"data_efficiency": {"data_sampling": {"curriculum_learning": {"enabled": True, "curriculum_metrics": {}}}}}
-        )
-    ],
-    good=[raw({"data_efficiency": {"enabled": False, "data_sampling": {"curriculum_learning": {"enabled": False}}}})],
-)
-def curriculum_inner_switch(view):
-    """The engine goes on to read the curriculum's data (e055)."""
-    inner = view.get("data_efficiency.data_sampling.curriculum_learning.enabled")
-    if view.has("data_efficiency") and not view.get("data_efficiency.enabled") and inner is True:
-        yield Hit("/data_efficiency", at_key=True)
 
 
 @rule(
@@ -187,24 +111,6 @@ def breakdown_cost(view):
 
 
 @rule(
-    "ZT849",
-    "parallel-write",
-    ERROR,
-    keys=("checkpoint.parallel_write.pipeline_stage",),
-    message="checkpoint.parallel_write.pipeline_stage is {value}; it must be true or false",
-    help="write true or false",
-    source=f"{CONFIG}:398",
-    bad=[raw({"checkpoint": {"parallel_write": {"pipeline_stage": "yes"}}})],
-    good=[raw({"checkpoint": {"parallel_write": {"pipeline_stage": True}}})],
-)
-def parallel_write(view):
-    """A DeepSpeedConfigError in the parser; here no text is taken for a boolean."""
-    value = view.get("checkpoint.parallel_write.pipeline_stage", False)
-    if value not in (True, False):
-        yield Hit("/checkpoint/parallel_write/pipeline_stage")
-
-
-@rule(
     "ZT850",
     "clipping-by-default",
     INFO,
@@ -236,61 +142,3 @@ def clipping_null(view):
     """Passes the parser; None can't be compared with 0 (c083)."""
     if view.has("gradient_clipping") and view.get("gradient_clipping") is None:
         yield Hit("/gradient_clipping")
-
-
-@rule(
-    "ZT852",
-    "checkpoint-writer-choice",
-    ERROR,
-    keys=("checkpoint.writer.type", "checkpoint.writer.data_parallel"),
-    message="{key} is {value}; it must be {choices}",
-    help="write one of them",
-    source="deepspeed 0.19.8 runtime/model_checkpointing/config.py",
-    bad=[raw({"checkpoint": {"writer": {"type": "SLOW", "data_parallel": "replica"}}})],
-    good=[raw({"checkpoint": {"writer": {"type": "fast", "data_parallel": "replica"}}})],
-)
-def checkpoint_writer_choice(view):
-    """An assertion in the parser; the case does not matter."""
-    choices = {"type": ("MOCK", "PYTHON", "FAST"), "data_parallel": ("REPLICA", "SOCKET", "MACHINE")}
-    for name, allowed in choices.items():
-        value = view.get(f"checkpoint.writer.{name}")
-        if value is not None and str(value).upper() not in allowed:
-            yield Hit(f"/checkpoint/writer/{name}", {"choices": ", ".join(allowed)})
-
-
-@rule(
-    "ZT853",
-    "autotuning-folder",
-    ERROR,
-    keys=("autotuning.results_dir", "autotuning.exps_dir"),
-    message="{key} is {value}; it must name a folder",
-    help="write a folder, or delete the key",
-    source="deepspeed 0.19.8 autotuning/config.py:39",
-    bad=[raw({"autotuning": {"results_dir": ""}})],
-    good=[raw({"autotuning": {"results_dir": "autotuning_results"}})],
-)
-def autotuning_folder(view):
-    """An assertion in the parser, whether autotuning is on or not."""
-    for name in ("results_dir", "exps_dir"):
-        if name in view.block("autotuning") and not view.get(f"autotuning.{name}"):
-            yield Hit(f"/autotuning/{name}")
-
-
-@rule(
-    "ZT854",
-    "data-efficiency-argument",
-    ERROR,
-    keys=("data_efficiency.data_sampling.curriculum_learning", "data_efficiency.data_sampling.dynamic_batching"),
-    message="{key} is on, but {name} is missing",
-    help="add {name}, or switch it off",
-    source="deepspeed 0.19.8 runtime/data_pipeline/config.py",
-    bad=[raw({"data_efficiency": {"data_sampling": {"dynamic_batching": {"enabled": True}}}})],
-    good=[raw({"data_efficiency": {"data_sampling": {"dynamic_batching": {"enabled": True, "max_tokens": 512}}}})],
-)
-def data_efficiency_argument(view):
-    """Assertions in the parser, whether data_efficiency itself is on or not."""
-    needed = {"curriculum_learning": "curriculum_metrics", "dynamic_batching": "max_tokens"}
-    for block, name in needed.items():
-        path = f"data_efficiency.data_sampling.{block}"
-        if view.get(f"{path}.enabled") and name not in view.block(path):
-            yield Hit("/" + path.replace(".", "/"), {"name": name}, at_key=True)
