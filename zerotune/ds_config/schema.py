@@ -62,6 +62,8 @@ def homes() -> dict[str, tuple[str, ...]]:
 
 def is_filled(path: str, entry: str) -> bool:
     """Whether `entry` (trainer, accelerate) replaces "auto" at this path. Plain DeepSpeed replaces none."""
+    if path == "steps_per_print" and entry in ("trainer", "accelerate"):
+        return True  # overwritten, whatever it is
     field = fields().get(path)
     return field is not None and entry in field.node.get("x-auto", ())
 

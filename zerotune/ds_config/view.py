@@ -105,8 +105,9 @@ class View:
 
     @cached_property
     def bf16(self) -> str:
-        """The name of the block that the engine reads: bf16, else the old bfloat16."""
-        return "bf16" if self.get("bf16") is not None or not self.has("bfloat16") else "bfloat16"
+        """The name of the block that the engine reads: bf16, else the old bfloat16. Accelerate always adds bf16."""
+        old = self.raw and self.get("bf16") is None and self.has("bfloat16")
+        return "bfloat16" if old else "bf16"
 
     def converted(self, path: str) -> float | None:
         """A number of a pydantic block, converted as pydantic does."""
@@ -135,7 +136,7 @@ class View:
         unknown = not self.raw and self.context.training_args is None
         if not kinds and unknown and "auto" in (self.get("bf16.enabled"), self.get("fp16.enabled")):
             return None
-        if not kinds and self.get("bf16") is None and self.enabled("bfloat16"):
+        if not kinds and self.bf16 == "bfloat16" and self.enabled("bfloat16"):
             return "bf16"
         return kinds[0] if kinds else "fp32"
 

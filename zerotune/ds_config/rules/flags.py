@@ -134,10 +134,5 @@ def accelerate_mixed_precision(view):
     """Accelerate refuses a mode beside the other one's block."""
     for flag, other in (("bf16", "fp16"), ("fp16", "bf16")):
         literal = view.get(f"{other}.enabled")
-        if (
-            view.context.entry == TRAINER
-            and view.context.argument(flag)
-            and str(literal).lower() == "true"
-            and not view.context.argument(other)
-        ):
+        if view.context.entry == TRAINER and view.context.argument(flag) and str(literal).lower() == "true":
             yield Hit(f"/{other}/enabled", {"flag": flag, "other": other})

@@ -171,3 +171,26 @@ def numbers(version: str) -> tuple[int, ...]:
     """0.19.8+cu12 -> (0, 19, 8)."""
     parts = version.split("+")[0].split(".")
     return tuple(int(part) for part in parts[:3] if part.isdigit())
+
+
+@rule(
+    "ZT108",
+    "two-names-of-one-key",
+    ERROR,
+    keys=tuple(field.path for field in fields().values() if "x-alias-of" in field.node),
+    message="{name} and {other} are the same key: DeepSpeed refuses both together",
+    help="keep {other}",
+    source="deepspeed 0.19.8 runtime/config_utils.py (populate_by_name, extra='forbid')",
+    bad=[case({"zero_optimization": {"stage": 3, "prefetch_bucket_size": 5, "stage3_prefetch_bucket_size": 5}})],
+    good=[case({"zero_optimization": {"stage": 3, "prefetch_bucket_size": 5}})],
+)
+def two_names_of_one_key(view):
+    """A ValidationError in the parser: the second one counts as unknown."""
+    for path, field in fields().items():
+        other = field.node.get("x-alias-of")
+        twin = f"{field.where}.{other}"
+        # Plain DeepSpeed drops "auto" before it looks.
+        dropped = view.raw and "auto" in (view.get(path), view.get(twin))
+        if other and view.has(path) and view.has(twin) and not dropped:
+            pointer = join("", path).replace(".", "/")
+            yield Hit(pointer, {"name": field.name, "other": other}, at_key=True, fix=Fix("remove", pointer))

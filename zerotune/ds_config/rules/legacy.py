@@ -94,13 +94,18 @@ def deprecated_beside_new(view):
     "old-bf16-ignored",
     WARNING,
     keys=("bfloat16", "bf16"),
-    message="bfloat16 is ignored, because bf16 is there too",
-    help="keep one bf16 block",
+    message="bfloat16 is ignored, because {reason}",
+    help="write it as bf16",
     source="deepspeed 0.19.8 runtime/precision_config.py:35",
-    bad=[case({"bf16": {}, "bfloat16": {"enabled": True}}, entry="raw")],
+    bad=[case({"bf16": {}, "bfloat16": {"enabled": True}}, entry="raw"), case({"bfloat16": {"enabled": True}})],
     good=[case({"bf16": {"enabled": True}}, entry="raw")],
 )
 def old_bf16_ignored(view):
-    """If bf16 is present at all, even empty, bfloat16 is not looked at (a075)."""
-    if view.has("bfloat16") and view.get("bf16") is not None:
-        yield Hit("/bfloat16", at_key=True, fix=Fix("remove", "/bfloat16", safe=True))
+    """If bf16 is present at all, even empty, bfloat16 is not looked at (a075); accelerate adds bf16 when it is missing."""
+    if view.has("bfloat16") and view.bf16 == "bf16":
+        there = view.get("bf16") is not None
+        reason = (
+            "bf16 is there too" if there else "accelerate adds a bf16 block, switched off unless a flag says otherwise"
+        )
+        fix = Fix("remove", "/bfloat16", safe=True) if there else Fix("rename", "/bfloat16", "bf16")
+        yield Hit("/bfloat16", {"reason": reason}, at_key=True, fix=fix)

@@ -43,7 +43,7 @@ def bf16(stage: int = 2, **more) -> dict:
 )
 def two_precisions(view):
     """An assertion in the parser (b001)."""
-    if view.enabled("fp16") and (view.enabled("bf16") or (view.get("bf16") is None and view.enabled("bfloat16"))):
+    if view.enabled("fp16") and view.enabled(view.bf16):
         yield Hit("/fp16/enabled")
 
 
