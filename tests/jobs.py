@@ -79,4 +79,3 @@ class Jobs:
         chosen = {"MASTER_PORT": str(port)} if launcher == "python" else {}
         command = [*commands[launcher], TRAIN, *flags]
         return start_and_wait(command, port, {**self.environment, **chosen, **environment}, self.cwd, limit_s)
-

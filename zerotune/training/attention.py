@@ -20,11 +20,12 @@ FLASH_PACKAGES = {
 OTHERS = ("sdpa", "eager")
 
 
-def choose(wanted: str) -> tuple[str, str]:
+def choose(wanted: str, model_class=None) -> tuple[str, str]:
     """Return the implementation's name for transformers and the reason in words.
 
     Args:
         wanted: `auto`, or one of FLASH_PACKAGES and OTHERS.
+        model_class: the model's class, which says what it supports (`_supports_sdpa`, `_supports_flash_attn`).
 
     Raises:
         UsageError: an unknown name, or a flash-attn that is not installed or has no GPU to run on.
@@ -41,12 +42,14 @@ def choose(wanted: str) -> tuple[str, str]:
     if wanted in FLASH_PACKAGES:
         _require(wanted, torch.cuda.is_available())
         return wanted, "asked for"
-    if not torch.cuda.is_available():
-        return "sdpa", "PyTorch's own kernels: no GPU"
-    for name in FLASH_PACKAGES:
-        if _version(name):
-            return name, f"{FLASH_PACKAGES[name][0]} {_version(name)} is installed"
-    return "sdpa", "PyTorch's own kernels: no flash-attn installed"
+    if torch.cuda.is_available() and getattr(model_class, "_supports_flash_attn", True):
+        for name in FLASH_PACKAGES:
+            if _version(name):
+                return name, f"{FLASH_PACKAGES[name][0]} {_version(name)} is installed"
+    if not getattr(model_class, "_supports_sdpa", True):
+        return "eager", f"{model_class.__name__} supports nothing faster here"
+    why = "no flash-attn installed" if torch.cuda.is_available() else "no GPU"
+    return "sdpa", f"PyTorch's own kernels: {why}"
 
 
 def _require(name: str, has_gpu: bool) -> None:

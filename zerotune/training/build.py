@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 
 from zerotune.errors import UsageError
-from zerotune.training import attention, defaults, ranks
+from zerotune.training import attention, defaults, packed_apart, ranks
 from zerotune.training import model as models
 from zerotune.training.arguments import Arguments
 from zerotune.training.data import prepare, sources
@@ -36,8 +36,6 @@ def build(args: Arguments, training_args) -> Parts:
         UsageError: data, tokenizer, model or attention that cannot be used.
     """
     models.check_folder(args.model)
-    args.model.attn, why = attention.choose(args.model.attn)
-    ranks.say(f"attention: {args.model.attn} ({why})")
     with ranks.first_of_node():
         raw_train, raw_validation = sources.load(args.data, training_args.seed)
     tokenizer = models.tokenizer(args)
@@ -45,14 +43,20 @@ def build(args: Arguments, training_args) -> Parts:
         models.ensure_chat_template(tokenizer)
     tokens = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
     config = models.config(args, len(tokenizer), tokens)
+    args.model.attn, why = attention.choose(args.model.attn, models.class_of(config))
+    ranks.say(f"attention: {args.model.attn} ({why})")
     block = _block(args, config)
     train, validation = _sequences(args, tokenizer, block, raw_train, raw_validation)
     if defaults.is_scratch(args) and validation is not None:
         _say_unigram(train, validation, len(tokenizer))
     model = models.build(args, config, training_args, len(tokenizer))
+    if args.data.packing:
+        packed_apart.require_positions(model)
     count = models.parameters(model)
     ranks.say(f"model: {config.model_type}, {count / 1e6:,.1f} M parameters, {ranks.world_size()} rank(s)")
-    return Parts(model, tokenizer, train, validation, Collate(args.model.attn), count, block, args.model.attn)
+    return Parts(
+        model, tokenizer, train, validation, Collate(args.model.attn, args.data.packing), count, block, args.model.attn
+    )
 
 
 def _is_chat(raw) -> bool:

@@ -29,7 +29,7 @@ def tokenizer(args: Arguments):
         )
     except (OSError, ValueError, KeyError) as error:
         raise UsageError(f"{name}: no usable tokenizer: {_first_line(error)}. Give --tokenizer_name.") from error
-    _ensure_pad_token(made)
+    ensure_pad_token(made)
     return made
 
 
@@ -52,7 +52,7 @@ def _own_tokenizer(vocab_size: int):
     return AutoTokenizer.from_pretrained(folder)
 
 
-def _ensure_pad_token(made) -> None:
+def ensure_pad_token(made) -> None:
     """Reuse a token for padding where one can be (labels are masked by position, so it may be the end token)."""
     if made.pad_token is not None:
         return
@@ -93,6 +93,22 @@ def config(args: Arguments, vocab_size: int, tokens: dict):
     if args.model.config_overrides:
         _override(made, args.model.config_overrides)
     return made
+
+
+def class_of(config):
+    """The model class that AutoModelForCausalLM would take; None for code that comes with a hub model.
+
+    Raises:
+        UsageError: no causal language model of this type.
+    """
+    from transformers import AutoModelForCausalLM
+
+    if hasattr(config, "auto_map"):
+        return None
+    try:
+        return AutoModelForCausalLM._model_mapping[type(config)]
+    except KeyError as error:
+        raise UsageError(f"{config.model_type}: transformers has no causal language model of this type.") from error
 
 
 def _small_llama(size: defaults.ScratchSize, vocab_size: int, tokens: dict):

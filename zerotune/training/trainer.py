@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import time
 
 import torch
 import torch.nn.functional as F
 from transformers import Trainer
+
+from zerotune.training import packed_apart
 
 CHUNK = 1024  # positions whose logits are upcast to fp32 at a time
 
@@ -24,11 +27,18 @@ class ZeroTrainer(Trainer):
     def __init__(self, *args, meter, **kwargs):
         super().__init__(*args, compute_metrics=evaluation_metrics, **kwargs)
         self.meter = meter
+        self.proven_apart = False
         # The model takes num_items_in_batch through its loss function's keyword arguments.
         self.model_accepts_loss_kwargs = True
 
     def training_step(self, model, inputs, num_items_in_batch=None):
         self.meter.count_batch(inputs.pop("real_tokens"), inputs["input_ids"].numel())
+        if self.data_collator.packing and not self.proven_apart:
+            config = self.model.config
+            packed_apart.prove(
+                model, self.data_collator, config.model_type, config.get_text_config().vocab_size, self.args.device
+            )
+            self.proven_apart = True
         return super().training_step(model, inputs, num_items_in_batch)
 
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
@@ -52,7 +62,9 @@ class ZeroTrainer(Trainer):
         if not self.args.should_save:
             return
         output_dir = output_dir or self.args.output_dir
-        self.model.config.save_pretrained(output_dir)
+        config = copy.deepcopy(self.model.config)
+        config.use_cache = True  # off while training; whoever generates with the export wants it on
+        config.save_pretrained(output_dir)
         if self.model.can_generate():
             self.model.generation_config.save_pretrained(output_dir)
         self.processing_class.save_pretrained(output_dir)

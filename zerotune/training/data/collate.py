@@ -16,28 +16,33 @@ class Collate:
     """Stack sequences into tensors.
 
     Args:
-        attn: the attention implementation. A flash-attn kernel takes the whole micro batch as one row of
-            variable-length sequences (`cu_seq_lens_*`); PyTorch's kernels take [batch, block] and derive a
-            block-diagonal causal mask from `position_ids` (transformers does, when no attention_mask is given).
+        attn: the attention implementation. For packed sequences a flash-attn kernel takes the whole micro batch as
+            one row of variable-length segments (`cu_seq_lens_*`); PyTorch's kernels take [batch, width] and derive a
+            block-diagonal causal mask from `position_ids` (transformers does, when there is no attention_mask).
+        packing: whether rows hold several segments. Rows of one padded segment get an attention_mask instead.
 
     Returns (when called):
-        input_ids, labels, position_ids: int64 [batch, width], or [1, batch * width] for flash-attn, where width is
-            the longest row's real tokens, rounded up to WIDTH_STEP (packed rows are full, so it is the block);
+        input_ids, labels: int64 [batch, width], or [1, batch * width] for packed flash-attn, where width is the
+            longest row's real tokens, rounded up to WIDTH_STEP (packed rows are full, so it is the block);
+        position_ids (packed) or attention_mask (not packed): the same shape;
         real_tokens: int64 [batch].
     """
 
-    def __init__(self, attn: str):
-        self.flatten = attn.startswith("flash_attention")
+    def __init__(self, attn: str, packing: bool = True):
+        self.packing = packing
+        self.flatten = packing and attn.startswith("flash_attention")
 
     def __call__(self, rows: list[dict[str, np.ndarray]]) -> dict[str, torch.Tensor]:
-        keys = ("input_ids", "labels", "position_ids")
-        width = _round_up(max(int(row["real_tokens"]) for row in rows), len(rows[0]["input_ids"]))
+        real = torch.tensor([int(row["real_tokens"]) for row in rows])
+        width = _round_up(int(real.max()), len(rows[0]["input_ids"]))
+        keys = ("input_ids", "labels", "position_ids") if self.packing else ("input_ids", "labels")
         batch = {key: torch.from_numpy(np.stack([row[key][:width] for row in rows])) for key in keys}
         if self.flatten:
             batch = {key: value.reshape(1, -1) for key, value in batch.items()}
             batch.update(_segment_bounds(batch["position_ids"]))
-        batch["real_tokens"] = torch.tensor([int(row["real_tokens"]) for row in rows])
-        return batch
+        if not self.packing:
+            batch["attention_mask"] = (torch.arange(width) < real[:, None]).long()
+        return batch | {"real_tokens": real}
 
 
 def _segment_bounds(position_ids: torch.Tensor) -> dict[str, torch.Tensor | int]:
