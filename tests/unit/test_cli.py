@@ -283,3 +283,23 @@ def test_versions(call, tmp_path):
     assert code == 1 and "ZT903" in out and "ZT104" not in out
     assert "ZT104" in call("validate", str(path), "--versions", "deepspeed=0.19.8")[1]
     assert call("validate", str(path), "--versions", "deepspeed")[0] == 2
+
+
+def test_flags_from_a_launch_script(call, tmp_path):
+    script = tmp_path / "run.sh"
+    script.write_text("#!/bin/sh\n# start\ndeepspeed train.py \\\n  --bf16 true \\\n  --max_grad_norm 0.5\n")
+    path = tmp_path / "ds.json"
+    path.write_text('{"train_batch_size": "auto", "gradient_clipping": 1.0, "zero_optimization": {"stage": 2}}')
+    code, out, _ = call("validate", str(path), "--training-args", f"@{script}")
+    assert code == 1 and "--max_grad_norm is 0.5" in out
+    assert call("validate", str(path), "--training-args", "@no.sh")[0] == 2
+
+
+def test_model_facts(call, tmp_path):
+    (tmp_path / "config.json").write_text('{"d_model": 512}')
+    path = tmp_path / "ds.json"
+    path.write_text('{"train_batch_size": "auto", "zero_optimization": {"stage": 2, "reduce_bucket_size": "auto"}}')
+    assert "ZT207" in call("validate", str(path), "--model", str(tmp_path))[1]
+    (tmp_path / "config.json").write_text("[")
+    assert call("validate", str(path), "--model", str(tmp_path))[0] == 2
+    assert call("validate", str(path), "--model", str(tmp_path / "none"))[0] == 2

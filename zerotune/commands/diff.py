@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import click
 
-from zerotune.ds_config import Context, resolve
-from zerotune.ds_config.context import ENTRIES
+from zerotune.commands.run_context import context_of, run_options
+from zerotune.ds_config import resolve
 from zerotune.ds_config.effective import differences, shown
-from zerotune.ds_config.flags import parse_flags
 from zerotune.errors import EXIT_FINDINGS
 
 EPILOG = """\b
@@ -24,15 +23,10 @@ Exit codes: 0 the same meaning, 1 different, 2 usage.
 @click.command("diff", epilog=EPILOG)
 @click.argument("old")
 @click.argument("new")
-@click.option(
-    "--entry", type=click.Choice(ENTRIES), default="trainer", show_default=True, help="Who hands it to DeepSpeed."
-)
-@click.option("--world-size", type=click.IntRange(min=1), help="Number of ranks.")
-@click.option("--training-args", metavar="FLAGS", help='Flags of the run, in quotes: "--bf16 true ...".')
-def command(old: str, new: str, training_args: str | None, **known) -> int:
+@run_options
+def command(old: str, new: str, **known) -> int:
     """What changes for the engine between OLD and NEW: order, spelling and defaults written out don't."""
-    arguments = None if training_args is None else parse_flags(training_args)
-    changed = differences(resolve(old), resolve(new), Context(training_args=arguments, **known))
+    changed = differences(resolve(old), resolve(new), context_of(**known))
     for path, before, after in changed:
         click.echo(f"{path}  {described(before)} -> {described(after)}")
     if not changed:

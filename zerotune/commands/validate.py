@@ -9,9 +9,8 @@ from pathlib import Path
 import click
 
 from zerotune import __version__
+from zerotune.commands.run_context import context_of, run_options
 from zerotune.ds_config import Context, Finding, ResolvedConfig, check, render, resolve
-from zerotune.ds_config.context import ENTRIES
-from zerotune.ds_config.flags import parse_flags
 from zerotune.ds_config.resolve import MAX_BYTES, decode, template_path
 from zerotune.ds_config.selection import choose
 from zerotune.errors import EXIT_FINDINGS, EXIT_USAGE, UsageError
@@ -29,44 +28,28 @@ FILE may be a template's name, or - for standard input. Notes alone leave the ex
 """
 
 
-# Packages that rules ask about.
-PACKAGES = ("deepspeed", "transformers", "mup", "wandb", "comet_ml", "tensorboard")
-
-
 @click.command("validate", epilog=EPILOG)
 @click.argument("files", nargs=-1, metavar="FILE...")
 @click.option(
     "--format", "output", type=click.Choice(["text", "json", "sarif", "github"]), default="text", show_default=True
 )
-@click.option(
-    "--entry", type=click.Choice(ENTRIES), default="trainer", show_default=True, help="Who hands it to DeepSpeed."
-)
-@click.option("--world-size", type=click.IntRange(min=1), help="Number of ranks.")
-@click.option("--nodes", type=click.IntRange(min=1), help="Number of machines.")
-@click.option("--training-args", metavar="FLAGS", help='Flags of the run, in quotes: "--bf16 true ...".')
+@run_options
 @click.option(
     "--select", multiple=True, metavar="ID", help="Only these rules: ZT501, ZT5 or a slug; repeat or use commas."
 )
 @click.option("--ignore", multiple=True, metavar="ID", help="Not these rules.")
 @click.option("--strict", is_flag=True, help="Notes count as findings too.")
-@click.option(
-    "--versions", metavar="LIST", help="deepspeed=0.18.9,transformers=5.4.0; by default those installed here."
-)
 @click.option("--effective", is_flag=True, help="Also print every value the engine will run with, and its origin.")
 @click.option("--fix", "mend", is_flag=True, help="Write safe fixes into the files, and show them as a diff.")
 @click.option("--unsafe", is_flag=True, help="With --fix: also those that change what is computed.")
 @click.option("--diff", "dry", is_flag=True, help="With --fix: show the diff, write nothing.")
-@click.option("--client-optimizer", metavar="CLASS", help="Optimizer class passed to deepspeed.initialize.")
-def command(
-    files, output, training_args, strict, select, ignore, mend, unsafe, dry, effective, versions, **known
-) -> int:
+def command(files, output, strict, select, ignore, mend, unsafe, dry, effective, **known) -> int:
     """Check configs as DeepSpeed would read them."""
     if not files:
         raise UsageError("name at least one file or template, or - for standard input")
     if (unsafe or dry) and not mend:
         raise UsageError("--unsafe and --diff go with --fix")
-    arguments = None if training_args is None else parse_flags(training_args)
-    context = Context(training_args=arguments, versions=package_versions(versions), **known)
+    context = context_of(**known)
     results, failures = [], 0
     for name in files:
         try:
@@ -83,25 +66,6 @@ def command(
     if failures:
         return EXIT_USAGE
     return EXIT_FINDINGS if any(strict or counts(finding) for _, found in results for finding in found) else 0
-
-
-def package_versions(text: str | None) -> dict[str, str]:
-    """Versions as given, else as installed. Reads names of folders, imports nothing heavy."""
-    if text is None:
-        from importlib import metadata
-
-        found = {}
-        for package in PACKAGES:
-            try:
-                found[package] = metadata.version(package)
-            except metadata.PackageNotFoundError:
-                continue
-        return found
-    pairs = [pair.partition("=") for pair in text.replace("==", "=").split(",") if pair.strip()]
-    wrong = [name for name, _, version in pairs if not version[:1].isdigit()]
-    if wrong:
-        raise UsageError(f"--versions: {wrong[0]!r} has no version; write deepspeed=0.19.8,transformers=5.24.0")
-    return {name.strip(): version.strip() for name, _, version in pairs}
 
 
 def mended(source: ResolvedConfig, context: Context, unsafe: bool, dry: bool) -> ResolvedConfig:

@@ -12,13 +12,13 @@ _WORDS = {"true": True, "false": False, "none": None}
 
 
 def parse_flags(text: str) -> dict[str, object]:
-    """Values by name. Words before the first flag (a script's name) are skipped.
+    """Values by name. Words before the first flag (a script's name) are skipped, lines ending in \\ are joined.
 
     Raises:
         UsageError: quotes that are not closed, or a value of the wrong kind for a flag that we know.
     """
     try:
-        words = shlex.split(text, comments=True)
+        words = shlex.split(text.replace("\\\n", " ").replace("\\\r\n", " "), comments=True)
     except ValueError as problem:
         raise UsageError(f"--training-args can't be split into words: {problem}") from None
     found: dict[str, object] = {}

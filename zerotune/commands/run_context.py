@@ -1,0 +1,91 @@
+"""Options about the run that a config is meant for, shared by the commands that judge configs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from zerotune.ds_config import Context
+from zerotune.ds_config.context import ENTRIES
+from zerotune.ds_config.flags import parse_flags
+from zerotune.ds_config.resolve import read_text
+from zerotune.errors import UsageError
+
+# Packages that rules ask about.
+PACKAGES = ("deepspeed", "transformers", "mup", "wandb", "comet_ml", "tensorboard")
+COUNT = click.IntRange(min=1)
+OPTIONS = (
+    click.option(
+        "--entry", type=click.Choice(ENTRIES), default="trainer", show_default=True, help="Who hands it to DeepSpeed."
+    ),
+    click.option("--world-size", type=COUNT, help="Number of ranks."),
+    click.option("--nodes", type=COUNT, help="Number of machines."),
+    click.option(
+        "--training-args",
+        metavar="FLAGS",
+        help='Flags of the run, in quotes: "--bf16 true ...", or @FILE: a launch script.',
+    ),
+    click.option("--model", metavar="FILE", help="The model's config.json, or its folder."),
+    click.option("--zero-init", is_flag=True, default=None, help="The model is built under deepspeed.zero.Init."),
+    click.option("--client-optimizer", metavar="CLASS", help="Optimizer class passed to deepspeed.initialize."),
+    click.option(
+        "--versions", metavar="LIST", help="deepspeed=0.18.9,transformers=5.4.0; by default those installed here."
+    ),
+)
+
+
+def run_options(command):
+    """Decorator: the options above, in this order."""
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+def context_of(training_args: str | None, model: str | None, versions: str | None, **known) -> Context:
+    """What the options say about the run."""
+    return Context(
+        training_args=None if training_args is None else flags_of(training_args),
+        model=None if model is None else model_facts(model),
+        versions=installed_versions() if versions is None else given_versions(versions),
+        **known,
+    )
+
+
+def flags_of(text: str) -> dict[str, object]:
+    """Flags as typed, or from @FILE."""
+    return parse_flags(read_text(Path(text[1:]), text[1:]) if text.startswith("@") else text)
+
+
+def model_facts(name: str) -> dict:
+    """The model's config.json as a dict."""
+    path = Path(name) / "config.json" if Path(name).is_dir() else Path(name)
+    try:
+        facts = json.loads(read_text(path, str(path)))
+    except ValueError as problem:
+        raise UsageError(f"--model: {path} is no JSON: {problem}") from None
+    if not isinstance(facts, dict):
+        raise UsageError(f"--model: {path} is no config.json of a model")
+    return facts
+
+
+def installed_versions() -> dict[str, str]:
+    """Reads the names of folders; imports no package."""
+    from importlib import metadata
+
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def given_versions(text: str) -> dict[str, str]:
+    pairs = [pair.partition("=") for pair in text.replace("==", "=").split(",") if pair.strip()]
+    wrong = [name.strip() for name, _, version in pairs if not version.strip()[:1].isdigit()]
+    if wrong:
+        raise UsageError(f"--versions: {wrong[0]!r} has no version; write deepspeed=0.19.8,transformers=5.24.0")
+    return {name.strip(): version.strip() for name, _, version in pairs}
