@@ -87,6 +87,22 @@ class Arguments:
     explicit: set[str]
 
 
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """One spelling per flag, and its default where it says something."""
+
+    def _format_action_invocation(self, action):
+        if not action.option_strings:
+            return super()._format_action_invocation(action)
+        name = action.option_strings[0]
+        return name if action.nargs in ("?", 0) else f"{name} {action.dest.rsplit('_', 1)[-1].upper()}"
+
+    def _get_help_string(self, action):
+        untold = (
+            action.default is None or action.default is argparse.SUPPRESS or "default" in (action.help or "").lower()
+        )
+        return action.help if untold else f"{action.help} (default: %(default)s)"
+
+
 class _Parser(HfArgumentParser):
     """argparse that raises UsageError with the nearest flag instead of printing 200 lines of usage."""
 
@@ -98,19 +114,48 @@ class _Parser(HfArgumentParser):
             flag = word.split("=")[0]
             if flag.startswith("--") and (close := nearest(flag, known)):
                 hints.append(f"did you mean {close[0]}?")
-        raise UsageError(f"{message}. {' '.join(hints)}".strip() + "\nAll flags: python -m zerotune.train --help")
+        raise UsageError(f"{message}. {' '.join(hints)}".strip() + "\nAll flags: python zerotune/train.py --help")
 
 
-def parser() -> HfArgumentParser:
-    """The parser over run, model, data and TrainingArguments flags."""
+USAGE = "deepspeed [--num_gpus N] zerotune/train.py --ds TEMPLATE [flags]"
+EPILOG = """\
+Every flag of transformers' TrainingArguments works too (--help_all lists them), among them:
+  --output_dir  --num_train_epochs  --max_steps  --per_device_train_batch_size  --gradient_accumulation_steps
+  --learning_rate  --lr_scheduler_type  --warmup_steps  --weight_decay  --max_grad_norm  --bf16  --fp16
+  --activation_checkpointing  --eval_strategy  --eval_steps  --save_steps  --save_total_limit
+  --resume_from_checkpoint last  --logging_steps  --report_to none  --seed
+
+example:
+  deepspeed zerotune/train.py --ds stage3_offload --model_name_or_path MODEL_FOLDER --dataset_name chats.jsonl \\
+    --num_train_epochs 1 --learning_rate 1e-5 --output_dir runs/chats
+"""
+
+
+def parser(*classes) -> HfArgumentParser:
+    """The parser over the flags of the given dataclasses; by default all of them."""
     return _Parser(
-        (RunArguments, ModelArguments, DataArguments, TrainingArguments),
+        classes or (RunArguments, ModelArguments, DataArguments, TrainingArguments),
         prog="train.py",
-        description="Fine-tune a language model with DeepSpeed ZeRO.",
-        epilog="example: deepspeed zerotune/train.py --ds stage3_offload --model_name_or_path MODEL_FOLDER "
-        "--dataset_name chats.jsonl --num_train_epochs 1",
+        usage=USAGE,
+        description="Fine-tune a language model with DeepSpeed ZeRO. Without flags: a small model on built-in data.",
+        epilog=EPILOG,
         allow_abbrev=False,
+        add_help=False,
+        formatter_class=_Formatter,
     )
+
+
+def help_asked(argv: list[str]) -> str | None:
+    """The help text when --help (our flags) or --help_all (TrainingArguments too) stands in argv."""
+    if "--help_all" in argv:
+        return parser().format_help()
+    if {"-h", "--help"} & set(argv):
+        ours = parser(RunArguments, ModelArguments, DataArguments)
+        for action in ours._actions:  # --no_export says what --export False says
+            if action.option_strings and action.option_strings[0].startswith("--no_"):
+                action.help = argparse.SUPPRESS
+        return ours.format_help()
+    return None
 
 
 def parse(argv: list[str]) -> Arguments:

@@ -34,6 +34,10 @@ def parse(argv: list[str], resolved):
     from zerotune.preflight import devices
     from zerotune.training import arguments, defaults
 
+    if text := arguments.help_asked(argv):
+        if ranks.rank() == 0:
+            print(text)
+        raise SystemExit(0)
     args = arguments.parse(argv)
     quiet_libraries()
     chosen = defaults.fill(args, resolved.config)
