@@ -50,11 +50,15 @@ def resolve_config(argv: list[str]):
 
 def prepare(argv: list[str], resolved):
     """Flags, ranks, output folder and the checkpoint to resume from."""
+    from zerotune.checkpointing.element_types import checked_dtype
+    from zerotune.checkpointing.shard_plan import parse_size
     from zerotune.preflight import output_folder
     from zerotune.reporting import wandb_run
     from zerotune.training import setup
 
     args = setup.parse(argv, resolved)
+    checked_dtype(args.run.export_dtype)  # hours later would be too late
+    parse_size(args.run.export_max_shard_size)
     wanted, overwrite = args.training["resume_from_checkpoint"], args.run.overwrite_output_dir
     folder = Path(args.training["output_dir"] or "")
     if args.training["output_dir"] is None:

@@ -149,6 +149,52 @@ def test_a_finished_run_is_not_overwritten(jobs, tmp_path):
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_an_export_that_could_not_be_written_is_refused_before_training(jobs):
+    refused(jobs.train("--export_dtype", "bf17"), "bf17", "bf16")
+    refused(jobs.train("--export_max_shard_size", "5 bananas"), "5 bananas")
+
+
+def test_a_port_in_use(jobs):
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        refused(jobs.train("--max_steps", "1", MASTER_PORT=port), port, "--master_port")
+
+
+def test_ctrl_c_ends_a_job_in_one_line(jobs, tmp_path):
+    """SIGINT as a terminal sends it, to the whole foreground group, in the middle of the work."""
+    import signal
+    import sys
+    import time
+
+    from tests.jobs import TRAIN
+
+    command = [sys.executable, TRAIN, "--output_dir", str(tmp_path / "run"), "--report_to", "none"]
+    process = subprocess.Popen(
+        command,
+        cwd=jobs.cwd,
+        env=jobs.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    seen = []
+    for line in process.stdout:
+        seen.append(line.decode(errors="replace"))
+        if "zerotune: attention" in seen[-1]:
+            break
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGINT)
+    rest, _ = process.communicate(timeout=60)
+    output = "".join(seen) + rest.decode(errors="replace")
+    assert process.returncode == 130, output[-3000:]
+    assert output.rstrip().endswith("zerotune: interrupted"), output[-3000:]
+    assert "Traceback" not in output
+
+
 def test_an_unknown_flag_names_the_nearest(jobs):
     refused(jobs.train("--max_step", "3"), "--max_step", "--max_steps")
 
