@@ -78,7 +78,8 @@ def _finding(rule: Rule, hit: Hit, view: View) -> Finding:
     length = 1
     if span and document.text is not None:
         line, column = document.line_column(span[0])
-        length = max(1, span[1] - span[0])
+        # About the whole config: its first brace is enough.
+        length = max(1, span[1] - span[0]) if hit.pointer or hit.span else 1
     return Finding(
         rule=rule.id,
         slug=rule.slug,

@@ -60,8 +60,9 @@ def excerpt(line: str, number: int, column: int, length: int) -> list[str]:
     start = column - 1
     line = line.rstrip("\r").replace("\t", " ")
     if len(line) > MAX_EXCERPT:
-        first = max(0, start - MAX_EXCERPT // 2)
-        line = ("..." if first else "") + line[first : first + MAX_EXCERPT] + "..."
+        first = max(0, min(start - MAX_EXCERPT // 2, len(line) - MAX_EXCERPT))
+        after = "..." if first + MAX_EXCERPT < len(line) else ""
+        line = ("..." if first else "") + line[first : first + MAX_EXCERPT] + after
         start = start - first + (3 if first else 0)
     line = "".join(letter if letter.isprintable() else "?" for letter in line)
     label = f"{number:>5} | "

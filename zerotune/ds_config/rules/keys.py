@@ -33,6 +33,24 @@ def place(where: str) -> str:
     return where or "the top level"
 
 
+# What people call them elsewhere.
+SYNONYMS = {
+    "batch_size": "train_batch_size",
+    "micro_batch_size": "train_micro_batch_size_per_gpu",
+    "micro_batch_size_per_gpu": "train_micro_batch_size_per_gpu",
+    "train_micro_batch_size": "train_micro_batch_size_per_gpu",
+    "per_device_train_batch_size": "train_micro_batch_size_per_gpu",
+    "grad_accum": "gradient_accumulation_steps",
+    "gradient_accumulation": "gradient_accumulation_steps",
+    "grad_clip": "gradient_clipping",
+    "max_grad_norm": "gradient_clipping",
+    "clip_grad": "gradient_clipping",
+    "zero": "zero_optimization",
+    "zero_stage": "stage",
+    "half": "fp16",
+}
+
+
 def misspelt_as(name: str, where: str) -> str | None:
     """The key of the same block that was most likely meant."""
     node = schema()
@@ -43,6 +61,8 @@ def misspelt_as(name: str, where: str) -> str | None:
     plain = name.lower().replace("_", "").replace("-", "").replace(" ", "")
     if plain in folded:
         return folded[plain]
+    if SYNONYMS.get(name.lower()) in choices:
+        return SYNONYMS[name.lower()]
     # Short names need a closer match: "fp8" is not fp16.
     cutoff = 0.8 if len(name) > 5 else 0.9
     close = nearest(name, choices, 1, cutoff)
@@ -103,6 +123,7 @@ def misplaced_key(view):
         case({"Zero_Optimization": {"stage": 2}}, entry="raw"),
         case({"bf16": {"enable": True}}),
         case({"checkpoint": {"load_universal_checkpoint": True}}),
+        case({"batch_size": 8, "max_grad_norm": 1.0}),
     ],
     good=[case({"gradient_clipping": 0.5})],
 )

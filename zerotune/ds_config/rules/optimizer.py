@@ -24,6 +24,14 @@ from .rule import Hit, case, rule
 
 ENGINE = "deepspeed 0.19.8 runtime/engine.py"
 PARAMS = "/optimizer/params"
+# What people call them elsewhere.
+SYNONYMS = {
+    "learning_rate": "lr",
+    "epsilon": "eps",
+    "adam_epsilon": "eps",
+    "wd": "weight_decay",
+    "decay": "weight_decay",
+}
 
 
 def optimizer(type: str, **params) -> dict:
@@ -108,7 +116,7 @@ def untested_optimizer(view):
     ERROR,
     keys=("optimizer.params",),
     message="{name} has no argument {argument}{does}",
-    help="its arguments: {arguments}",
+    help="{arguments}",
     source=f"{ENGINE}:2452: the params go to the constructor",
     bad=[case(optimizer("AdamW", lr=0.1, momentum=0.9)), case(optimizer("Muon", lr=0.1, nesterov=True))],
     good=[case(optimizer("AdamW", torch_adam=True, amsgrad=False)), case(optimizer("Lion", betas=[0.9, 0.99]))],
@@ -128,9 +136,12 @@ def optimizer_argument(view):
     for argument in params:
         if argument not in known and argument != "max_grad_norm":
             facts = {"name": made, "argument": argument, "does": ": it is dropped" if muon else ""}
-            facts["arguments"] = ", ".join(nearest(argument, known, 3) or sorted(known))
+            meant = SYNONYMS.get(argument) if SYNONYMS.get(argument) in known else None
+            listed = meant or ", ".join(nearest(argument, known, 3) or sorted(known))
+            facts["arguments"] = f"did you mean {meant}?" if meant else f"its arguments: {listed}"
+            fix = Fix("rename", join(PARAMS, argument), meant) if meant and meant not in params else None
             severity = WARNING if muon else ERROR
-            yield Hit(join(PARAMS, argument), facts, at_key=True, severity=severity)
+            yield Hit(join(PARAMS, argument), facts, at_key=True, severity=severity, fix=fix)
 
 
 @rule(
