@@ -1,0 +1,95 @@
+"""Every way to name data, on real files; and the corpus that every machine has."""
+
+from __future__ import annotations
+
+import json
+
+import datasets
+import pytest
+
+from zerotune.errors import UsageError
+from zerotune.training.arguments import DataArguments
+from zerotune.training.data import corpus, sources
+
+ROWS = [{"text": f"line {number}"} for number in range(40)]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets_cache")
+
+
+def load(name, **more):
+    return sources.load(DataArguments(dataset_name=str(name), **more), seed=1)
+
+
+@pytest.mark.parametrize("ending", ["json", "jsonl", "csv", "parquet", "txt"])
+def test_a_local_file_gives_its_rows_with_some_held_out(ending, tmp_path):
+    path, data = tmp_path / f"rows.{ending}", datasets.Dataset.from_list(ROWS)
+    writers = {
+        "json": lambda: path.write_text(json.dumps(ROWS)),
+        "jsonl": lambda: data.to_json(path),
+        "csv": lambda: data.to_csv(path, index=False),
+        "parquet": lambda: data.to_parquet(path),
+        "txt": lambda: path.write_text("\n\n".join(row["text"] for row in ROWS)),
+    }
+    writers[ending]()
+    train, validation = load(path, validation_percent=10)
+    assert sorted([*train["text"], *validation["text"]]) == sorted(row["text"] for row in ROWS)
+    assert len(validation) == 4
+
+
+def test_saved_datasets_keep_their_splits(tmp_path):
+    data = datasets.Dataset.from_list(ROWS)
+    datasets.DatasetDict(train=data, validation=data.select(range(3))).save_to_disk(tmp_path / "saved")
+    train, validation = load(tmp_path / "saved")
+    assert (len(train), len(validation)) == (40, 3)
+    data.save_to_disk(tmp_path / "one")
+    train, validation = load(tmp_path / "one", validation_percent=0)
+    assert (len(train), validation) == (40, None)
+
+
+def test_files_of_a_folder_are_splits_by_name(tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name, count in (("train-1", 5), ("train-2", 6), ("validation", 2)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS[:count]))
+    train, validation = load(folder)
+    assert (len(train), len(validation)) == (11, 2)
+
+
+def test_validation_data_of_its_own(tmp_path):
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    (tmp_path / "b.jsonl").write_text(json.dumps(ROWS[0]) + "\n")
+    train, validation = load(tmp_path / "a.jsonl", validation_name=str(tmp_path / "b.jsonl"))
+    assert (len(train), len(validation)) == (40, 1)
+
+
+def test_an_unknown_ending_lists_the_known(tmp_path):
+    (tmp_path / "rows.docx").write_text("x")
+    with pytest.raises(UsageError, match=r"rows\.docx.*\.jsonl"):
+        load(tmp_path / "rows.docx")
+
+
+def test_a_folder_without_data(tmp_path):
+    with pytest.raises(UsageError, match="no data files"):
+        load(tmp_path)
+
+
+def test_the_corpus_is_split_by_file_without_overlap():
+    train, validation = ({row["text"] for row in corpus.texts(split)} for split in ("train", "validation"))
+    assert len(train) > 200
+    assert len(validation) > 5
+    assert not train & validation
+
+
+def test_the_split_of_a_file_depends_on_its_name_alone(tmp_path):
+    for root in (tmp_path / "a", tmp_path / "b"):
+        root.mkdir()
+        for number in range(60):
+            (root / f"module_{number}.py").write_text(f"x = {number}\n")
+    held_out = [
+        [path.name for path in sorted(root.iterdir()) if corpus.is_validation(path, root)]
+        for root in (tmp_path / "a", tmp_path / "b")
+    ]
+    assert held_out[0] == held_out[1] != []
