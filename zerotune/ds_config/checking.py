@@ -33,7 +33,7 @@ def check(source: str | dict | ResolvedConfig, context: Context | None = None) -
     findings = []
     for rule in all_rules().values():
         findings.extend(_run(rule, view))
-    return sorted(set_of(findings), key=sort_key)
+    return sorted(without_repeats(findings), key=sort_key)
 
 
 def read(source: str | dict | ResolvedConfig, context: Context) -> Document:
@@ -48,8 +48,8 @@ def read(source: str | dict | ResolvedConfig, context: Context) -> Document:
     return document
 
 
-def set_of(findings: list[Finding]) -> list[Finding]:
-    """Without exact repeats (values may be unhashable)."""
+def without_repeats(findings: list[Finding]) -> list[Finding]:
+    """Two rules' hits on one place with one message count once. Values may be unhashable, so no set of findings."""
     seen, kept = set(), []
     for finding in findings:
         key = (finding.rule, finding.pointer, finding.line, finding.column, finding.message)

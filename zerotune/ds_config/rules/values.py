@@ -54,21 +54,21 @@ def mistyped(view):
 
 def unread(view, violation) -> bool:
     """Values that never reach anyone: arguments of something that isn't built, keys that are overwritten."""
-    pointer, value = violation.pointer, violation.value
+    at, value = violation.pointer, violation.value
     client = view.raw and view.context.client_optimizer
-    if pointer.startswith("/optimizer/params"):
+    if at.startswith("/optimizer/params"):
         return view.get("optimizer.type") is None or bool(client)
-    if pointer.startswith("/scheduler/params"):
+    if at.startswith("/scheduler/params"):
         unbuilt = view.raw and view.get("optimizer.type") is None and not client
         return view.get("scheduler.type") is None or unbuilt
-    if pointer == "/steps_per_print":
+    if at == "/steps_per_print":
         return not view.raw
-    if pointer == "/bfloat16":
+    if at == "/bfloat16":
         return view.get("bf16") is not None
-    if pointer == "/data_types/buffer_dtype":  # ZT408 reports it
+    if at == "/data_types/buffer_dtype":  # ZT408 reports it
         return True
     # Tested with `in`, and for truth.
-    return (pointer == "/timers" and isinstance(value, (str, list))) or (pointer == "/expert_parallel" and not value)
+    return (at == "/timers" and isinstance(value, (str, list))) or (at == "/expert_parallel" and not value)
 
 
 def is_block(node: dict) -> bool:
