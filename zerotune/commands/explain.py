@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from zerotune.ds_config.describe import describe_key, describe_rule, find_key, find_rule, known_names
+from zerotune.ds_config.describe import SPECIAL, describe_key, describe_rule, find_key, find_rule, known_names
 from zerotune.errors import UsageError, nearest
 
 EPILOG = """\b
@@ -21,6 +21,9 @@ Example:
 @click.argument("name")
 def command(name: str) -> None:
     """What the rule ID, or the config key NAME, means."""
+    if name.upper() in SPECIAL:
+        click.echo(SPECIAL[name.upper()])
+        return
     rule = find_rule(name)
     fields = [] if rule else find_key(name)
     if rule:

@@ -10,6 +10,14 @@ from .finding import Finding
 from .rules import Case, Rule, all_rules
 from .schema import Field, fields
 
+# Findings that no rule of the table makes.
+SPECIAL = {
+    "ZT000": "ZT000 rule-crashed (warning)\n\nA rule failed on this config: a bug of zerotune. The other rules still "
+    "ran; please report the file.",
+    "ZT099": "ZT099 unknown-rule (warning)\n\nA name after --select or --ignore that matches no rule, so that a typing "
+    "mistake there hides nothing for years.",
+}
+
 
 def find_rule(name: str) -> Rule | None:
     """By id or slug, in any case."""

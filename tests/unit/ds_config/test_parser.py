@@ -18,7 +18,7 @@ JSON_VALUES = st.recursive(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(JSON_VALUES, st.sampled_from([None, 2]), st.booleans())
 def test_reads_what_json_reads(value, indent, ascii_only):
     document = parse(json.dumps(value, indent=indent, ensure_ascii=ascii_only))
@@ -26,7 +26,7 @@ def test_reads_what_json_reads(value, indent, ascii_only):
     assert document.value == value
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.text(alphabet="{}[]:,\"'\\ \n\tab01.-+eNtrue/#*"))
 def test_never_raises_and_agrees_with_json_on_what_is_valid(text):
     document = parse(text)
