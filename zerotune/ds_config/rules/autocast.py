@@ -42,7 +42,7 @@ def autocast_dtype(view):
 )
 def autocast_beside_mode(view):
     """Accepted silently; the losses equal those of the mode alone (b034, b035)."""
-    if view.get("torch_autocast.enabled") is True and view.precision in ("bf16", "fp16"):
+    if view.get("torch_autocast.enabled") and view.precision in ("bf16", "fp16"):
         yield Hit("/torch_autocast/enabled", {"precision": view.precision})
 
 
@@ -60,7 +60,7 @@ def autocast_beside_mode(view):
 )  # fmt: skip
 def autocast_quantized_weights(view):
     """An assertion when the engine is built (b040)."""
-    if view.get("torch_autocast.enabled") is True and view.flag("zero_optimization.zero_quantized_weights"):
+    if view.get("torch_autocast.enabled") and view.flag("zero_optimization.zero_quantized_weights"):
         yield Hit("/torch_autocast/enabled")
 
 
@@ -78,7 +78,7 @@ def autocast_quantized_weights(view):
 )  # fmt: skip
 def autocast_communication(view):
     """Gradients are reduced in the dtype that autocast gave them (b042)."""
-    if view.get("torch_autocast.enabled") is True and view.stage and view.get("communication_data_type"):
+    if view.get("torch_autocast.enabled") and view.stage and view.get("communication_data_type"):
         yield Hit("/communication_data_type", {"stage": view.stage}, at_key=True)
 
 
@@ -95,5 +95,5 @@ def autocast_communication(view):
 )
 def autocast_without_dtype(view):
     """float16 on CUDA, which needs loss scaling, bfloat16 on CPU (b030 to b032)."""
-    if view.get("torch_autocast.enabled") is True and view.get("torch_autocast.dtype") is None:
+    if view.get("torch_autocast.enabled") and view.get("torch_autocast.dtype") is None:
         yield Hit("/torch_autocast", at_key=True)

@@ -70,7 +70,8 @@ def allreduce_sum(view):
     message="{key} can't be combined with reduce_scatter at stage {stage}",
     help='add "reduce_scatter": false to zero_optimization, or delete {key}',
     source=f"{STAGE3}:395, stage_1_and_2.py:350",
-    bad=[raw({"prescale_gradients": True, **zero(2)}), raw({"gradient_predivide_factor": 2.0, **zero(3)})],
+    bad=[raw({"prescale_gradients": True, **zero(2)}), raw({"gradient_predivide_factor": 2.0, **zero(3)}),
+         raw({"prescale_gradients": "false", **zero(2)})],
     good=[raw({"prescale_gradients": True, **zero(2, reduce_scatter=False)}),
           raw({"prescale_gradients": True, **zero(1)})],
 )  # fmt: skip
@@ -79,7 +80,7 @@ def prescale_reduce_scatter(view):
     if view.stage not in (2, 3) or not view.flag("zero_optimization.reduce_scatter", True):
         return
     factor = view.number("gradient_predivide_factor")
-    if view.get("prescale_gradients") is True:
+    if view.get("prescale_gradients"):  # any text is true, "false" too
         yield Hit("/prescale_gradients", {"stage": view.stage}, at_key=True)
     if factor is not None and factor != 1:
         yield Hit("/gradient_predivide_factor", {"stage": view.stage}, at_key=True)
@@ -150,7 +151,7 @@ def odd_allgather_bucket(view):
 )
 def own_boundary(view):
     """Assertions when the engine is built (e039)."""
-    if view.get("managed_gradient_accumulation") is not False:
+    if view.get("managed_gradient_accumulation", True):
         return
     if view.stage in (0, 1) and view.overlap:
         facts = {"other": f"overlap_comm at stage {view.stage}", "todo": "set stage 2, or overlap_comm false"}
