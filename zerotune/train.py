@@ -75,12 +75,12 @@ def prepare(argv: list[str], resolved):
 
 def resume_point(wanted: str, run: Path) -> Path:
     """The complete checkpoint to continue from; it must come from the same number of ranks."""
-    from zerotune.checkpointing import saving
+    from zerotune.checkpointing import completion, saving
 
     found, passed_over = saving.find(wanted, run)
     for line in passed_over:
         ranks.say(f"resume: passed over {line}")
-    wrote = saving.world_size_of(found)
+    wrote = completion.world_size_of(found)
     if wrote != ranks.world_size():
         raise UsageError(
             f"--resume_from_checkpoint {found}: {wrote} rank(s) wrote it and this job has {ranks.world_size()}. "
@@ -164,6 +164,8 @@ def export(trainer, args, results: dict) -> None:
             )
             results |= {"export": str(out), "export_dtype": args.run.export_dtype, "export_bytes": report.bytes}
             ranks.say(f"model written: {out} ({args.run.export_dtype}, {report.bytes / 2**20:,.1f} MiB)")
+            for note in report.notes:
+                ranks.say(f"export: {note}")
             if temporary:
                 shutil.rmtree(shards)
     if ranks.rank() == 0:

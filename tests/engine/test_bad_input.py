@@ -117,24 +117,24 @@ def test_an_output_folder_without_room(jobs, tmp_path):
 
 
 def test_a_resume_folder_without_complete_checkpoint_lists_the_complete(jobs, tmp_path):
-    from zerotune.checkpointing import saving
+    from zerotune.checkpointing import completion
 
     complete, broken = tmp_path / "checkpoint-2", tmp_path / "checkpoint-4"
     for folder in (complete, broken):
         folder.mkdir()
         write(folder / "latest", "global_step")
-    saving.write_marker(complete, world_size=1, step=2)
+    completion.write_marker(complete, world_size=1, step=2)
     refused(jobs.train("--resume_from_checkpoint", str(broken)), "not finished", str(complete))
     refused(jobs.train("--resume_from_checkpoint", str(tmp_path / "nothing")), "no such folder")
 
 
 def test_a_resume_with_another_number_of_ranks(jobs, tmp_path):
-    from zerotune.checkpointing import saving
+    from zerotune.checkpointing import completion
 
     folder = tmp_path / "checkpoint-2"
     folder.mkdir()
     write(folder / "latest", "global_step2")
-    saving.write_marker(folder, world_size=4, step=2)
+    completion.write_marker(folder, world_size=4, step=2)
     refused(jobs.train("--resume_from_checkpoint", str(folder)), "4 rank(s) wrote it", "this job has 1")
 
 

@@ -5,11 +5,11 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from zerotune.checkpointing.completion import MARKER, what_is_wrong
 from zerotune.checkpointing.zero_files import MODEL_FILE, OPTIMIZER_FILE, STAGE3_MODEL_FILE
 from zerotune.checkpointing.zero_shards import ZeroCheckpoint, read_zero_checkpoint
 from zerotune.errors import UsageError, nearest
 
-MARKER = "zerotune_checkpoint.json"
 TRAINER_FOLDER = re.compile(r"checkpoint-(\d+)")
 # First match wins: what a folder of another tool looks like, what it is, what to do with it.
 OTHER_TOOLS = (
@@ -159,15 +159,8 @@ def _newest_complete(path: Path, candidates: list[Path]) -> OpenedCheckpoint:
 
 
 def _require_finished(folder: Path) -> None:
-    """The completion marker (checkpointing/saving.py writes it last) is there and its files have their sizes."""
-    marker = read_json_object(folder / MARKER)
-    if marker is None:
-        raise UsageError(f"it was not finished ({MARKER} is absent)")
-    for name, size in marker.get("files", {}).items():
-        path = folder / name
-        bytes_now = path.stat().st_size if path.is_file() else None
-        if bytes_now != size:
-            raise UsageError(f"{name} {'is missing' if bytes_now is None else f'has {bytes_now} bytes, not {size}'}")
+    if wrong := what_is_wrong(folder):
+        raise UsageError(wrong)
 
 
 def _no_such_folder(path: Path) -> str:

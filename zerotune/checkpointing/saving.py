@@ -1,4 +1,4 @@
-"""When a checkpoint folder is one: its completion marker, which ones are kept, which one a run resumes from.
+"""Which checkpoints of a run are complete, which are kept, and which one a run resumes from.
 
 The Trainer writes `checkpoint-STEP/` (DeepSpeed's shards, scheduler, random states, position). Once every rank has
 written its part, rank 0 writes MARKER with the size of every file and renames it into place. A folder without a
@@ -7,8 +7,6 @@ marker, or with a file missing or of another size, is not resumed from.
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import shutil
 from collections.abc import Callable
@@ -16,41 +14,8 @@ from pathlib import Path
 
 from transformers import TrainerCallback
 
+from zerotune.checkpointing.completion import MARKER, what_is_wrong, write_marker
 from zerotune.errors import UsageError, nearest
-
-MARKER = "zerotune_checkpoint.json"
-
-
-def write_marker(folder: Path, world_size: int, step: int) -> None:
-    """List every file of `folder` with its size, in a marker that appears at once or not at all."""
-    files = {
-        path.relative_to(folder).as_posix(): path.stat().st_size
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != MARKER
-    }
-    partial = folder / (MARKER + ".partial")
-    with partial.open("w") as file:
-        json.dump({"step": step, "world_size": world_size, "files": files}, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.rename(folder / MARKER)
-
-
-def what_is_wrong(folder: Path) -> str | None:
-    """None for a complete checkpoint, else the first reason why it is none."""
-    try:
-        marker = json.loads((folder / MARKER).read_text())
-    except FileNotFoundError:
-        return "it was not finished (no completion marker)"
-    except (OSError, ValueError):
-        return f"{MARKER} cannot be read"
-    for name, size in marker["files"].items():
-        path = folder / name
-        if not path.is_file():
-            return f"{name} is missing"
-        if path.stat().st_size != size:
-            return f"{name} has {path.stat().st_size} bytes instead of {size}"
-    return None
 
 
 def checkpoints(run: Path) -> list[Path]:
@@ -102,11 +67,6 @@ def _near(folder: Path) -> str:
 def _complete_ones(run: Path) -> str:
     complete = [str(one) for one in checkpoints(run) if what_is_wrong(one) is None]
     return f" Complete ones: {', '.join(complete)}." if complete else " No complete checkpoint exists beside it."
-
-
-def world_size_of(folder: Path) -> int:
-    """Number of ranks that wrote a complete checkpoint."""
-    return json.loads((folder / MARKER).read_text())["world_size"]
 
 
 class Checkpoints(TrainerCallback):
