@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 STEPS = 3
@@ -106,9 +107,10 @@ def _warm_up() -> None:
     from deepspeed.accelerator import get_accelerator
     from deepspeed.utils import logger
 
+    import_module("torch._dynamo")  # the first step of any torch optimizer imports it: 3 s in every fork
     logger.setLevel(logging.CRITICAL)
-    get_accelerator().create_op_builder("CPUAdamBuilder").load(verbose=False)
-    get_accelerator().create_op_builder("ShareMemCommBuilder").load(verbose=False)
+    for operator in ("CPUAdamBuilder", "FusedAdamBuilder", "CPUAdagradBuilder", "ShareMemCommBuilder"):
+        get_accelerator().create_op_builder(operator).load(verbose=False)
     assert deepspeed.__version__
 
 
