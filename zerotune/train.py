@@ -133,6 +133,9 @@ def train(trainer, resume: Path | None) -> dict:
     started = time.perf_counter()
     outcome = trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     seconds = time.perf_counter() - started
+    if ranks.rank() == 0:  # with every "auto" as it was filled in
+        config = trainer.accelerator.state.deepspeed_plugin.hf_ds_config.config
+        (Path(trainer.args.output_dir) / "ds_config.json").write_text(json.dumps(config, indent=2, default=str) + "\n")
     results = {"steps": outcome.global_step, "train_loss": outcome.training_loss, "train_seconds": round(seconds, 1)}
     if trainer.eval_dataset is not None:
         done = [one for one in trainer.state.log_history if "eval_loss" in one and one["step"] == outcome.global_step]

@@ -61,8 +61,25 @@ def test_chat_predicts_every_assistant_turn_and_nothing_else(tokenizer, template
     assert tokenizer.decode(made["input_ids"][0]) == rendered
 
 
+def test_a_chat_that_the_assistant_begins(tokenizer):
+    tokenizer.chat_template = corpus.CHATML
+    made = encode.encoder("messages", tokenizer)({"messages": [CHAT[1:]]})
+    assert labelled(tokenizer, made) == "yes no . <|im_end|>\n"
+
+
 def test_a_chat_without_answer_is_empty(tokenizer):
     assert encode.encoder("messages", tokenizer)({"messages": [CHAT[:1], []]})["length"] == [0, 0]
+
+
+@pytest.mark.parametrize("messages", ["hello", [{"role": "assistant"}], [7]])
+def test_an_example_of_another_shape_is_shown(tokenizer, messages):
+    with pytest.raises(UsageError, match=r"does not fit messages.*It is: \{'messages'"):
+        encode.encoder("messages", tokenizer)({"messages": [messages]})
+
+
+def test_text_that_is_no_string_is_shown(tokenizer):
+    with pytest.raises(UsageError, match="found int: 7"):
+        encode.encoder("text", tokenizer)({"text": ["fine", 7]})
 
 
 def test_columns_that_do_not_fit_are_listed():

@@ -88,6 +88,14 @@ class MetricsFile(TrainerCallback):
     def __init__(self, path: Path):
         self.path = path
 
+    def on_train_begin(self, args, state, control, **kwargs):
+        """A resumed run repeats the steps after its checkpoint: what an earlier attempt logged for them goes."""
+        if state.is_world_process_zero and self.path.exists():
+            lines = self.path.read_text().splitlines(keepends=True)
+            kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= state.global_step]
+            if len(kept) < len(lines):
+                self.path.write_text("".join(kept))
+
     def on_log(self, args, state, control, logs=None, **kwargs):
         if state.is_world_process_zero and logs:
             self.append({"step": state.global_step, **logs})

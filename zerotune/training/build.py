@@ -102,9 +102,10 @@ def _describe(counts: prepare.Counts, block: int) -> str:
         left_out.append(f"{counts.empty:,} empty")
     if counts.too_long:
         left_out.append(f"{counts.too_long:,} longer than {block} tokens")
+    cut = f", {counts.cut:,} cut at {block} tokens" if counts.cut else ""
     return (
         f"{counts.examples:,} examples, {counts.tokens:,} tokens in {counts.sequences:,} sequences of {block} "
-        f"({counts.fill:.1%} full)" + (f", left out: {' and '.join(left_out)}" if left_out else "")
+        f"({counts.fill:.1%} full){cut}" + (f", left out: {' and '.join(left_out)}" if left_out else "")
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from jinja2.exceptions import TemplateError
+
 from zerotune.errors import UsageError
 
 IGNORED = -100
@@ -36,11 +38,21 @@ def encoder(kind: str, tokenizer) -> Callable[[dict[str, list]], dict[str, list]
 
     def encode(batch: dict[str, list]) -> dict[str, list]:
         rows = [dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)]
-        coded = [encode_one(row) for row in rows]
+        coded = [_checked(encode_one, row, kind) for row in rows]
         ids = [one["input_ids"] for one in coded]
         return {"input_ids": ids, "labels": [one["labels"] for one in coded], "length": [len(one) for one in ids]}
 
     return encode
+
+
+def _checked(encode_one: Callable[[dict], dict], row: dict, kind: str) -> dict:
+    """Encode a row; a row of another shape than its columns promise is the user's mistake, not a bug."""
+    try:
+        return encode_one(row)
+    except (TypeError, KeyError, AttributeError, TemplateError) as error:
+        shown = repr(row)
+        shown = shown if len(shown) <= 160 else shown[:160] + "..."
+        raise UsageError(f"an example does not fit {kind}: {type(error).__name__}: {error}. It is: {shown}") from error
 
 
 def _texts(tokenizer) -> Callable[[dict[str, list]], dict[str, list]]:
@@ -48,6 +60,8 @@ def _texts(tokenizer) -> Callable[[dict[str, list]], dict[str, list]]:
 
     def encode(batch: dict[str, list]) -> dict[str, list]:
         texts = [text or "" for text in batch["text"]]
+        if wrong := next((text for text in texts if not isinstance(text, str)), None):
+            raise UsageError(f"column text: a string was expected, found {type(wrong).__name__}: {wrong!r:.100}")
         ids = tokenizer(texts, verbose=False)["input_ids"] if texts else []
         ids = [
             one + end if text and one[-1:] != end else one * bool(text) for one, text in zip(ids, texts, strict=True)
@@ -103,21 +117,30 @@ def _assistant_spans(tokenizer, messages: list[dict], text: str) -> list[tuple[i
     A turn runs from where the prompt for it would end to where the rendering up to and including it ends. That
     needs a template whose rendering of a prefix is a prefix of the rendering of the whole.
     """
-    spans = []
+    spans: list[tuple[int, int]] = []
     for index, message in enumerate(messages):
         if message["role"] != "assistant":
             continue
-        before = tokenizer.apply_chat_template(messages[:index], tokenize=False, add_generation_prompt=True)
+        before = _prompt(tokenizer, messages[:index])
         until = tokenizer.apply_chat_template(messages[: index + 1], tokenize=False)
-        if not (until.startswith(before) and text.startswith(until)):
-            content = message["content"]
-            start = text.find(content, spans[-1][1] if spans else 0)
-            if start < 0:
-                raise UsageError(
-                    "the tokenizer's chat template rewrites earlier turns, so the assistant's tokens cannot be told "
-                    "apart. Use prompt+completion columns, or a tokenizer with another template."
-                )
-            spans.append((start, start + len(content)))
-        else:
+        if before and until.startswith(before) and text.startswith(until):
             spans.append((len(before), len(until)))
+        else:
+            spans.append(_span_of(message["content"], text, spans[-1][1] if spans else 0))
     return spans
+
+
+def _prompt(tokenizer, messages: list[dict]) -> str:
+    """The rendering that asks for the next turn; empty when the assistant begins the chat (templates refuse that)."""
+    return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True) if messages else ""
+
+
+def _span_of(content: str, text: str, since: int) -> tuple[int, int]:
+    """Where a turn's content stands in the rendering, for templates that rewrite earlier turns."""
+    start = text.find(content, since)
+    if start < 0:
+        raise UsageError(
+            "the tokenizer's chat template rewrites earlier turns, so the assistant's tokens cannot be told apart. "
+            "Use prompt+completion columns, or a tokenizer with another template."
+        )
+    return start, start + len(content)

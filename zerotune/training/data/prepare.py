@@ -21,7 +21,8 @@ class Counts:
 
     examples: int
     empty: int
-    too_long: int
+    too_long: int  # left out; plain text is cut instead
+    cut: int
     sequences: int
     tokens: int
     fill: float  # share of the sequences' positions that hold real tokens, 0 to 1
@@ -74,7 +75,9 @@ def make(
     if kind == "text" and not args.packing:
         segments = [packing.Segment(at, 0, min(size, block)) for at, size in enumerate(lengths) if size > 1]
     empty = sum(size < 2 for size in lengths)
-    too_long = 0 if kind == "text" else sum(size > block for size in lengths)
+    longer = sum(size > block for size in lengths)
+    too_long = 0 if kind == "text" else longer
+    cut = longer if kind == "text" and not args.packing else 0  # packing loses nothing: it cuts into whole blocks
     if not segments:
         raise UsageError(
             _nothing_left(args.dataset_name or name, len(lengths), empty, too_long, block, max(lengths, default=0))
@@ -82,7 +85,7 @@ def make(
     plan = packing.best_fit(segments, block) if args.packing else [[one] for one in segments]
     plan = _spread(plan, most)
     tokens = sum(one.length for row in plan for one in row)
-    counts = Counts(len(lengths), empty, too_long, len(plan), tokens, tokens / (len(plan) * block))
+    counts = Counts(len(lengths), empty, too_long, cut, len(plan), tokens, tokens / (len(plan) * block))
     return Sequences(encoded, plan, block, tokenizer.pad_token_id), counts
 
 
