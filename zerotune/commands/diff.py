@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from zerotune.commands.run_context import context_of, run_options
-from zerotune.ds_config import resolve
+from zerotune.commands.sources import last
 from zerotune.ds_config.effective import differences, shown
 from zerotune.errors import EXIT_FINDINGS
 
@@ -26,7 +26,8 @@ Exit codes: 0 the same meaning, 1 different, 2 usage.
 @run_options
 def command(old: str, new: str, **known) -> int:
     """What changes for the engine between OLD and NEW: order, spelling and defaults written out don't."""
-    changed = differences(resolve(old), resolve(new), context_of(**known))
+    context, entry = context_of(**known), known["entry"]
+    changed = differences(last(old, context, entry), last(new, context, entry))
     for path, before, after in changed:
         click.echo(f"{path}  {described(before)} -> {described(after)}")
     if not changed:

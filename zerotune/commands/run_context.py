@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from zerotune.ds_config import Context
-from zerotune.ds_config.context import ENTRIES
+from zerotune.ds_config.context import ENTRIES, TRAINER
 from zerotune.ds_config.flags import parse_flags
 from zerotune.ds_config.resolve import read_text
 from zerotune.errors import UsageError
@@ -18,7 +18,9 @@ PACKAGES = ("deepspeed", "transformers", "mup", "wandb", "comet_ml", "tensorboar
 COUNT = click.IntRange(min=1)
 OPTIONS = (
     click.option(
-        "--entry", type=click.Choice(ENTRIES), default="trainer", show_default=True, help="Who hands it to DeepSpeed."
+        "--entry",
+        type=click.Choice(ENTRIES),
+        help="Who hands it to DeepSpeed; trainer, unless it is accelerate's own file.",
     ),
     click.option("--world-size", type=COUNT, help="Number of ranks."),
     click.option("--nodes", type=COUNT, help="Number of machines."),
@@ -43,9 +45,12 @@ def run_options(command):
     return command
 
 
-def context_of(training_args: str | None, model: str | None, versions: str | None, **known) -> Context:
+def context_of(
+    training_args: str | None, model: str | None, versions: str | None, entry: str | None = None, **known
+) -> Context:
     """What the options say about the run."""
     return Context(
+        entry=entry or TRAINER,
         training_args=None if training_args is None else flags_of(training_args),
         model=None if model is None else model_facts(model),
         versions=installed_versions() if versions is None else given_versions(versions),

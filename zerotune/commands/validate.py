@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
+from typing import NamedTuple
 
 import click
 
 from zerotune import __version__
 from zerotune.commands.run_context import context_of, run_options
-from zerotune.ds_config import Context, Finding, ResolvedConfig, check, render, resolve
-from zerotune.ds_config.resolve import MAX_BYTES, decode, template_path
+from zerotune.commands.sources import sources
+from zerotune.ds_config import Context, Finding, ResolvedConfig, check, render
+from zerotune.ds_config.resolve import is_yaml, template_path
 from zerotune.ds_config.selection import choose
 from zerotune.errors import EXIT_FINDINGS, EXIT_USAGE, UsageError
 
@@ -24,8 +24,17 @@ Example:
       help: write "auto" here, or give both the same value
   ds.json: 1 error
 \b
-FILE may be a template's name, or - for standard input. Notes alone leave the exit code 0.
+FILE may be a template's name, accelerate's YAML (its DeepSpeed config is checked), or - for standard input.
+Notes alone leave the exit code 0.
 """
+
+
+class Result(NamedTuple):
+    """One config as it was checked."""
+
+    source: ResolvedConfig
+    context: Context
+    findings: list[Finding]
 
 
 @click.command("validate", epilog=EPILOG)
@@ -53,19 +62,18 @@ def command(files, output, strict, select, ignore, mend, unsafe, dry, effective,
     results, failures = [], 0
     for name in files:
         try:
-            source = read(name)
-            if mend:
-                source = mended(source, context, unsafe, dry)
+            for source, around in sources(name, context, known["entry"]):
+                if mend and not is_yaml(source.name, source.text):
+                    source = mended(source, around, unsafe, dry)
+                results.append(Result(source, around, choose(check(source, around), names(select), names(ignore))))
         except UsageError as mistake:
             # The other files are still worth checking.
             click.echo(f"zerotune-config: {mistake}", err=True)
             failures += 1
-            continue
-        results.append((source, choose(check(source, context), names(select), names(ignore))))
-    show(results, output, context if effective else None)
+    show(results, output, effective)
     if failures:
         return EXIT_USAGE
-    return EXIT_FINDINGS if any(strict or counts(finding) for _, found in results for finding in found) else 0
+    return EXIT_FINDINGS if any(strict or counts(finding) for one in results for finding in one.findings) else 0
 
 
 def mended(source: ResolvedConfig, context: Context, unsafe: bool, dry: bool) -> ResolvedConfig:
@@ -91,42 +99,40 @@ def names(options: tuple[str, ...]) -> list[str]:
     return [name.strip() for option in options for name in option.split(",") if name.strip()]
 
 
-def read(name: str) -> ResolvedConfig:
-    if name != "-":
-        return resolve(name)
-    text = decode(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input")
-    return ResolvedConfig("<stdin>", Path("-"), text, {})
-
-
 def counts(finding: Finding) -> bool:
     """Notes do not fail a build unless --strict says so."""
     return finding.severity != "info"
 
 
-def show(results: list[tuple[ResolvedConfig, list[Finding]]], output: str, resolve_in: Context | None) -> None:
-    """Print the findings; with a context, the effective values too."""
+def show(results: list[Result], output: str, with_values: bool) -> None:
+    """Print the findings; on request the effective values too."""
     if output == "text":
-        for source, findings in results:
-            click.echo(render.text(findings, source.name, source.text))
-            if resolve_in:
-                from zerotune.ds_config.effective import effective, table
+        for one in results:
+            click.echo(render.text(one.findings, one.source.name, one.source.text))
+            if with_values and (found := effective_of(one)):
+                from zerotune.ds_config.effective import table
 
-                click.echo(f"\n{table(effective(source, resolve_in))}\n")
+                click.echo(f"\n{table(found)}\n")
         return
     from zerotune.ds_config import formats
 
-    plain = [(source.name, findings) for source, findings in results]
+    plain = [(one.source.name, one.findings) for one in results]
     if output == "json":
-        text = formats.as_json(plain, [effective_values(source, resolve_in) for source, _ in results])
+        text = formats.as_json(plain, [effective_values(one) if with_values else None for one in results])
     else:
         text = formats.as_github(plain) if output == "github" else formats.as_sarif(plain, __version__)
     if text:
         click.echo(text)
 
 
-def effective_values(source: ResolvedConfig, context: Context | None) -> list[dict] | None:
-    if context is None:
-        return None
+def effective_of(one: Result):
+    """What the engine will run with; None when there is nothing to judge: a broken text, a file that names another."""
+    from zerotune.ds_config.checking import view_of
     from zerotune.ds_config.effective import effective
 
-    return [{"key": row.path, "value": row.value, "origin": row.origin} for row in effective(source, context).settings]
+    return effective(one.source, one.context) if view_of(one.source, one.context).judged else None
+
+
+def effective_values(one: Result) -> list[dict] | None:
+    found = effective_of(one)
+    return found and [{"key": row.path, "value": row.value, "origin": row.origin} for row in found.settings]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
-from .context import ENTRIES, RAW, Context
+from .context import ACCELERATE, ENTRIES, RAW, Context
 from .document import Document, dotted
 from .finding import ERROR, Finding, sort_key
 from .hjson_reading import read_as_hjson
 from .parser import parse
 from .plain import document_of_dict
-from .resolve import ResolvedConfig
+from .resolve import ResolvedConfig, is_yaml
 from .rules import all_rules
 from .rules.rule import Hit, Rule
 from .view import MISSING, View
@@ -29,19 +30,37 @@ def check(source: str | dict | ResolvedConfig, context: Context | None = None) -
     context = context or Context()
     if context.entry not in ENTRIES:
         raise ValueError(f"entry is {context.entry!r}; one of {', '.join(ENTRIES)}")
-    view = View(read(source, context), context)
+    view = view_of(source, context)
     findings = []
     for rule in all_rules().values():
         findings.extend(_run(rule, view))
     return sorted(without_repeats(findings), key=sort_key)
 
 
+def view_of(source: str | dict | ResolvedConfig, context: Context) -> View:
+    """A source in its context; what accelerate's file says about the run fills in what the context leaves open."""
+    document = read(source, context)
+    return View(document, context if document.launch is None else around(context, document.launch))
+
+
+def around(context: Context, launch: dict) -> Context:
+    """A context with the facts of accelerate's file (Document.launch). Plain DeepSpeed never reads that file."""
+    open_facts = ("world_size", "nodes", "zero_init")
+    facts = {name: launch.get(name) for name in open_facts if getattr(context, name) is None}
+    return replace(context, entry=ACCELERATE if context.entry == RAW else context.entry, **facts)
+
+
 def read(source: str | dict | ResolvedConfig, context: Context) -> Document:
     """Parse a source into a document, the way the entry point reads it."""
+    name = ""
     if isinstance(source, ResolvedConfig):
-        source = source.text
+        name, source = source.name, source.text
     if not isinstance(source, str):
         return document_of_dict(source)
+    if is_yaml(name, source):
+        from .yaml_reading import read_yaml
+
+        return read_yaml(source)
     document = parse(source)
     if context.entry == RAW and document.problems:
         read_as_hjson(document)
@@ -90,7 +109,7 @@ def _finding(rule: Rule, hit: Hit, view: View) -> Finding:
         value=copy.deepcopy(value),
         message=rule.message.format_map(facts),
         help=rule.help.format_map(facts),
-        fix=hit.fix,
+        fix=None if document.yaml else hit.fix,
         source=rule.source,
         length=length,
     )

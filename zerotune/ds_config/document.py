@@ -38,6 +38,9 @@ class Document:
     """value: plain Python data, the last of duplicate keys wins as in json.load. text: None for a dict source.
 
     hjson: Hjson, which plain DeepSpeed reads, makes sense of a text that is no JSON; `value` is its reading.
+    yaml: the text is YAML, so nothing can be mended in it.
+    launch: of a file of `accelerate config`: config_file (the JSON that it names, or None) and what it says about the
+        run: world_size, nodes, zero_init. None for other sources.
     """
 
     value: object = None
@@ -45,11 +48,15 @@ class Document:
     places: dict[str, Place] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     hjson: bool = False
+    yaml: bool = False
+    launch: dict | None = None
     _line_starts: list[int] | None = None
 
     @property
     def judgeable(self) -> bool:
-        """Whether what was meant is plain enough to judge keys and values."""
+        """Whether keys and values are here, and what was meant is plain enough to judge them."""
+        if self.launch and self.launch["config_file"] is not None:
+            return False
         return self.hjson or all(problem.clean for problem in self.problems)
 
     def line_column(self, offset: int) -> tuple[int, int]:

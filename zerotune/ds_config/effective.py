@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .checking import check, read
+from .checking import check, view_of
 from .context import RAW, TRAINER, Context
 from .document import dotted
 from .finding import Finding
@@ -48,16 +48,19 @@ class Effective:
 def effective(source: str | dict | ResolvedConfig, context: Context | None = None) -> Effective:
     """Resolve a config in a context. Keys of blocks that are not in the file are left out."""
     context = context or Context()
-    view = View(read(source, context), context)
+    view = view_of(source, context)
     flags = {row.path: row.value for row in owned(view)}
     rows = [setting(field, view, flags) for field in fields().values() if listed(field, view)]
     findings = check(source, context)
     return Effective(tuple(rows), tuple(finding for finding in findings if finding.rule in IN_VAIN))
 
 
-def differences(old, new, context: Context) -> list[tuple[str, Setting | None, Setting | None]]:
-    """Keys whose values differ, in the schema's order. A key that only one side lists counts by its default."""
-    sides = [{row.path: row for row in effective(source, context).settings} for source in (old, new)]
+def differences(old: tuple, new: tuple) -> list[tuple[str, Setting | None, Setting | None]]:
+    """Keys whose values differ between two pairs of source and context, in the schema's order.
+
+    A key that only one side lists counts by its default.
+    """
+    sides = [{row.path: row for row in effective(*pair).settings} for pair in (old, new)]
     changed = []
     for path, field in fields().items():
         before, after = (side.get(path) for side in sides)

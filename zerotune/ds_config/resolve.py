@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 from zerotune.errors import UsageError, nearest
 
+# Keys that only accelerate's own file has, as YAML or as JSON.
+_ACCELERATE = re.compile(r"^[ \t]*[{,]?[ \t]*[\"']?(?:deepspeed_config|distributed_type)[\"']?[ \t]*:", re.MULTILINE)
 # Real configs have a few kilobytes; the largest found in public repositories has 20.
 MAX_BYTES = 1 << 20
 
@@ -24,6 +27,11 @@ class ResolvedConfig:
     path: Path
     text: str
     config: dict = field(repr=False)
+
+
+def is_yaml(name: str, text: str) -> bool:
+    """By the file's suffix; accelerate's own file, which may be JSON too, by its keys."""
+    return name.lower().endswith((".yaml", ".yml")) or bool(_ACCELERATE.search(text))
 
 
 def resolve(name_or_file: str) -> ResolvedConfig:

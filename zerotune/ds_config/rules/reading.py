@@ -14,6 +14,12 @@ GOOD = '{"zero_optimization": {"stage": 2}, "train_micro_batch_size_per_gpu": "a
 
 
 def _row(id: str, slug: str, why: str, bad: str, severity: str = ERROR) -> None:
+    text_rule(id, slug, severity, why, JSON, [case(bad)], [case(GOOD)])
+
+
+def text_rule(id: str, slug: str, severity: str, why: str, source: str, bad: list, good: list) -> None:
+    """A row that reports the reader's problems of one code, with the reader's words."""
+
     def find(view):
         for problem in view.document.problems:
             if problem.code == slug:
@@ -22,9 +28,7 @@ def _row(id: str, slug: str, why: str, bad: str, severity: str = ERROR) -> None:
                 yield Hit(problem.pointer, facts, severity=made, fix=_repair(problem), span=_span(problem))
 
     find.__doc__ = why
-    rule(id, slug, severity, keys=(), message="{what}", help="{todo}", source=JSON, bad=[case(bad)], good=[case(GOOD)])(
-        find
-    )
+    rule(id, slug, severity, keys=(), message="{what}", help="{todo}", source=source, bad=bad, good=good)(find)
 
 
 def _repair(problem) -> Fix | None:
