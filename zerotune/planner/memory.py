@@ -1,0 +1,186 @@
+"""Terms put together: what is held at each moment of each phase, and the worst moment of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from . import activations as act
+from . import gpu_terms as gpu
+from . import host_terms as host
+from .run import Run
+
+PHASES = ("load", "first step", "steady step", "evaluation", "save", "export")
+GPU, HOST = "gpu", "host"
+
+
+@dataclass(frozen=True)
+class Term:
+    """`name`: what it is, in words. `function`: whose docstring has formula and source."""
+
+    name: str
+    num_bytes: int
+    function: str
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The worst moment of a phase in one kind of memory: where it is, and what it is made of."""
+
+    phase: str
+    moment: str
+    terms: tuple[Term, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(term.num_bytes for term in self.terms)
+
+
+def _terms(run: Run, *rows: tuple[str, Callable[[Run], int]]) -> tuple[Term, ...]:
+    made = [Term(name, int(function(run)), function.__name__) for name, function in rows]
+    return tuple(term for term in made if term.num_bytes)
+
+
+WEIGHTS = (
+    ("weights", gpu.param_bytes),
+    ("second weight partition (hpZ)", gpu.secondary_param_bytes),
+    ("fp32 weights", gpu.master_bytes),
+)
+MOMENTS = (("optimizer moments", gpu.optimizer_bytes),)
+LIVE = (("gathered weights", gpu.live_param_bytes),)
+GRADS = (("gradients", gpu.grad_partition_bytes),)
+BUCKETS = (("reduce buckets", gpu.reduce_bucket_bytes), ("gradient to the host", gpu.offload_grad_bytes))
+OUTSIDE = (
+    ("allocator rounding", gpu.rounding_bytes),
+    ("CUDA context", gpu.context_bytes),
+    ("NCCL buffers", gpu.nccl_bytes),
+)
+
+
+def _between(run: Run) -> tuple:
+    """Gradients that outlive a backward pass: stage 3's always, others while micro batches are accumulated."""
+    if run.zero.stage == 3 or run.accumulation > 1:
+        return GRADS
+    return ()
+
+
+def _kept_buckets(run: Run) -> tuple:
+    return BUCKETS if run.zero.stage == 3 else ()
+
+
+def backward_activation_bytes(run: Run) -> int:
+    """Activations left when the first bucket is full and the gradient buffer is made: layers free theirs in turn."""
+    share = run.zero.reduce_bucket_size / max(1, run.shapes.num_trainable)
+    return int(act.activation_bytes(run) * max(0.0, 1.0 - share))
+
+
+def _step_moments(run: Run, moments: tuple) -> dict[str, tuple]:
+    resident = (*WEIGHTS, *moments)
+    return {
+        "loss": (
+            *resident,
+            *LIVE,
+            *_between(run),
+            *BUCKETS,
+            ("activations", act.activation_bytes),
+            ("logits and loss", act.logits_bytes),
+        ),
+        "backward": (
+            *resident,
+            *LIVE,
+            *GRADS,
+            *(_between(run) if run.zero.stage < 3 else ()),
+            *BUCKETS,
+            ("reduce-scatter copy", gpu.reduce_scatter_bytes),
+            ("activations", backward_activation_bytes),
+            ("recomputed layer", act.recomputed_layer_bytes),
+            ("one layer's gradients", act.backward_working_bytes),
+        ),
+        "optimizer step": (
+            *WEIGHTS,
+            *MOMENTS,
+            *LIVE,
+            *GRADS,
+            *_kept_buckets(run),
+            ("fp32 gradients of the step", gpu.step_grad_bytes),
+        ),
+    }
+
+
+def gpu_moments(run: Run, phase: str) -> dict[str, tuple]:
+    """Every moment of a phase with its (name, function) rows, allocator's memory only."""
+    if phase == "load":
+        return {"engine built": (*WEIGHTS, ("until the engine is built", gpu.init_bytes))}
+    if phase == "first step":
+        return _step_moments(run, ())
+    if phase == "steady step":
+        return _step_moments(run, MOMENTS)
+    between = (*WEIGHTS, *MOMENTS, *_kept_buckets(run), *(GRADS if run.zero.stage == 3 else ()))
+    if phase == "evaluation":
+        rows = (
+            ("logits", act.evaluation_logits_bytes),
+            ("one layer's activations", act.backward_working_bytes),
+        )
+        return {"forward": (*between, *LIVE, *rows)}
+    return {"writing": between} if phase == "save" else {"no GPU used": ()}
+
+
+def gpu_peak(run: Run, phase: str = "steady step", allocated_only: bool = False) -> Peak:
+    """The worst moment of a phase on one GPU.
+
+    Args:
+        allocated_only: leave out what torch.cuda.max_memory_allocated() doesn't see.
+    """
+    outside = () if allocated_only or phase == "export" else OUTSIDE
+    peaks = [Peak(phase, moment, _terms(run, *rows, *outside)) for moment, rows in gpu_moments(run, phase).items()]
+    return max(peaks, key=lambda peak: peak.num_bytes)
+
+
+def gpu_peak_bytes(run: Run) -> int:
+    """What max_memory_allocated() should show after a few steps."""
+    phases = ("load", "first step", "steady step")
+    return max(gpu_peak(run, phase, allocated_only=True).num_bytes for phase in phases)
+
+
+HOST_STATES = (
+    ("process", host.process_bytes),
+    ("16-bit weights", host.host_param_bytes),
+    ("blocks left from building", host.host_build_bytes),
+    ("fp32 weights", host.host_master_bytes),
+    ("fp32 gradients", host.host_grad_bytes),
+    ("gradient buffer", host.host_grad_buffer_bytes),
+    ("NVMe buffers", host.host_swap_bytes),
+)
+HOST_MOMENTS = (("optimizer moments", host.host_optimizer_bytes),)
+
+
+def host_peak(run: Run, phase: str = "steady step") -> Peak:
+    """Host memory of one rank in a phase; the job's rank 0, which may read the weights for all."""
+    if phase == "load":
+        rows = (
+            ("process", host.process_bytes),
+            ("16-bit weights", host.host_param_bytes),
+            ("blocks left from building", host.host_build_bytes),
+            ("weights read from disk", host.load_bytes),
+        )
+        return Peak(phase, "reading", _terms(run, *rows))
+    if phase == "export":
+        return Peak(phase, "writing a shard", _terms(run, ("one shard", host.export_bytes)))
+    rows = (*HOST_STATES, *HOST_MOMENTS)
+    if phase == "save":
+        return Peak(phase, "writing", _terms(run, *rows, ("largest tensor", host.save_bytes)))
+    return Peak(phase, "all through", _terms(run, *rows))
+
+
+def host_peak_bytes(run: Run) -> int:
+    """Resident memory of one rank after a few steps."""
+    return host_peak(run).num_bytes
+
+
+def node_host_bytes(run: Run, phase: str) -> int:
+    """All ranks of the fullest node: rank 0 may read the weights for all others."""
+    first = host_peak(run, phase).num_bytes
+    if phase == "export":
+        return first
+    others = first - (run.shapes.num_params * run.bytes_each if phase == "load" and run.zero.stage == 3 else 0)
+    return first + others * (run.cluster.per_node - 1)
