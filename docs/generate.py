@@ -7,19 +7,22 @@ python docs/generate.py --check    compares; prints a diff and exits 1 when a pa
 from __future__ import annotations
 
 import difflib
+import json
 import sys
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
 
-from zerotune.ds_config.describe import example, key_facts, kind, shown  # noqa: E402
+from zerotune.ds_config.describe import example, key_facts, kind, node_of, shown, since  # noqa: E402
+from zerotune.ds_config.history import table, versions  # noqa: E402
 from zerotune.ds_config.resolve import resolve, template_names  # noqa: E402
 from zerotune.ds_config.rules import Rule, all_rules  # noqa: E402
 from zerotune.ds_config.schema import Field, fields, schema  # noqa: E402
 from zerotune.ds_config.templates import TEMPLATES  # noqa: E402
 
 NOTE = "<!-- Made by docs/generate.py; do not edit. -->\n"
+HEAD = ["| key | type, range, default | since | removed | meaning |", "|---|---|---|---|---|"]
 GROUPS = {
     "0": "The text",
     "1": "Keys and values",
@@ -71,31 +74,52 @@ def keys_page() -> str:
     parts = [
         NOTE,
         f"# Keys of a DeepSpeed config ({schema()['x-deepspeed']})\n",
-        "From the JSON Schema, `zerotune-config schema`. At the top level DeepSpeed ignores keys that it does not "
-        "know.\n",
-        "| key | type, range, default | meaning |",
-        "|---|---|---|",
+        "From the JSON Schema, `zerotune-config schema`, and the released packages of DeepSpeed "
+        f"{versions()[0]} to {versions()[-1]} (`docs/deepspeed_keys`). At the top level DeepSpeed ignores keys that it "
+        f'does not know. Since: "-" is {versions()[0]} or earlier; empty where no parser reads the key.\n',
+        *HEAD,
     ]
     for field in fields().values():
-        if not field.where and "properties" not in field.node:
+        if not field.where and "properties" not in field.node and "x-removed" not in field.node:
             parts.append(key_row(field))
     for field in fields().values():
         if "properties" in field.node:
             parts += block_section(field)
-    return "\n".join(parts) + "\n"
+    return "\n".join([*parts, *gone_section()]) + "\n"
+
+
+def gone_section() -> list[str]:
+    """Keys that the newest version no longer has, and those below blocks that take any key."""
+    lines = ["\n## Keys that went, and keys of open blocks\n", *HEAD]
+    for path, entry in table().items():
+        if path not in fields() or "x-removed" in fields()[path].node:
+            lines.append(key_row(Field(path, node_of(path, entry), {}), path))
+    return lines
 
 
 def block_section(field: Field) -> list[str]:
     facts = "; ".join(key_facts(field))
     lines = [f"\n## {field.path}\n", field.node["description"] + (f" ({facts})" if facts else "") + "\n"]
-    lines += ["| key | type, range, default | meaning |", "|---|---|---|"]
-    children = [child for child in fields().values() if child.where == field.path]
+    lines += HEAD
+    children = [child for child in fields().values() if child.where == field.path and "x-removed" not in child.node]
     return lines + [key_row(child) for child in children]
 
 
-def key_row(field: Field) -> str:
-    cells = [f"`{field.name}`", kind(field), " ".join([field.node["description"], *map(sentence, key_facts(field))])]
+def key_row(field: Field, name: str | None = None) -> str:
+    entry = table().get(field.path, {})
+    came = "-" if since(field.path).endswith("earlier") else since(field.path)
+    went = entry.get("removed", entry.get("refused", ""))
+    facts = [*key_facts(field), *changes(entry)]
+    cells = [f"`{name or field.name}`", kind(field), came, went]
+    cells.append(" ".join([field.node.get("description", ""), *map(sentence, facts)]))
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def changes(entry: dict) -> list[str]:
+    found = [
+        f"default {json.dumps(old['default'])} below {old['below']}" for old in entry.get("was", ()) if "default" in old
+    ]
+    return found + ([f"now {entry['renamed-to']}"] if "renamed-to" in entry else [])
 
 
 def sentence(fact: str) -> str:

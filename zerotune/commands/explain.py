@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from zerotune.commands.deepspeed_version import OPTION, chosen
 from zerotune.ds_config.describe import SPECIAL, describe_key, describe_rule, find_key, find_rule, known_names
 from zerotune.errors import UsageError, nearest
 
@@ -19,17 +20,19 @@ Example:
 
 @click.command("explain", epilog=EPILOG)
 @click.argument("name")
-def command(name: str) -> None:
+@OPTION
+def command(name: str, deepspeed_version: str | None) -> None:
     """What the rule ID, or the config key NAME, means."""
     if name.upper() in SPECIAL:
         click.echo(SPECIAL[name.upper()])
         return
+    version = chosen(deepspeed_version)
     rule = find_rule(name)
-    fields = [] if rule else find_key(name)
+    fields = [] if rule else find_key(name, version)
     if rule:
         click.echo(describe_rule(rule))
     elif fields:
-        click.echo("\n\n".join(map(describe_key, fields)))
+        click.echo("\n\n".join(describe_key(field, version) for field in fields))
     else:
         close = nearest(name, known_names())
         hint = f"; nearest: {', '.join(close)}" if close else ""

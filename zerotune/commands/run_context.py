@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from zerotune.commands.deepspeed_version import OPTION as DEEPSPEED_VERSION
+from zerotune.commands.deepspeed_version import chosen, installed
 from zerotune.ds_config import Context
 from zerotune.ds_config.context import ENTRIES, TRAINER
 from zerotune.ds_config.flags import parse_flags
@@ -35,6 +37,7 @@ OPTIONS = (
     click.option(
         "--versions", metavar="LIST", help="deepspeed=0.18.9,transformers=5.4.0; by default those installed here."
     ),
+    DEEPSPEED_VERSION,
 )
 
 
@@ -46,14 +49,19 @@ def run_options(command):
 
 
 def context_of(
-    training_args: str | None, model: str | None, versions: str | None, entry: str | None = None, **known
+    training_args: str | None,
+    model: str | None,
+    versions: str | None,
+    entry: str | None = None,
+    deepspeed_version: str | None = None,
+    **known,
 ) -> Context:
     """What the options say about the run."""
     return Context(
         entry=entry or TRAINER,
         training_args=None if training_args is None else flags_of(training_args),
         model=None if model is None else model_facts(model),
-        versions=installed_versions() if versions is None else given_versions(versions),
+        versions=versions_of(versions, deepspeed_version),
         **known,
     )
 
@@ -75,17 +83,10 @@ def model_facts(name: str) -> dict:
     return facts
 
 
-def installed_versions() -> dict[str, str]:
-    """Reads the names of folders; imports no package."""
-    from importlib import metadata
-
-    found = {}
-    for package in PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+def versions_of(versions: str | None, deepspeed: str | None) -> dict[str, str]:
+    """Those given, else those installed here; --deepspeed-version counts before both."""
+    known = installed(PACKAGES) if versions is None else given_versions(versions)
+    return known if deepspeed is None else {**known, "deepspeed": chosen(deepspeed, note=False)}
 
 
 def given_versions(text: str) -> dict[str, str]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 
-from zerotune.ds_config.schema import SCHEMA_FILE
+from zerotune.commands.deepspeed_version import OPTION, chosen
+from zerotune.ds_config.schema import published
 
 EPILOG = """\b
 Example (VS Code, .vscode/settings.json):
@@ -14,6 +17,7 @@ Example (VS Code, .vscode/settings.json):
 
 
 @click.command("schema", epilog=EPILOG)
-def command() -> None:
+@OPTION
+def command(deepspeed_version: str | None) -> None:
     """The JSON Schema (draft 2020-12), for editors."""
-    click.echo(SCHEMA_FILE.read_text(encoding="utf-8"), nl=False)
+    click.echo(json.dumps(published(chosen(deepspeed_version)), indent=2))

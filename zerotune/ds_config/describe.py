@@ -7,8 +7,9 @@ import json
 from .checking import check
 from .context import Context
 from .finding import Finding
+from .history import dated, table, versions
 from .rules import Case, Rule, all_rules
-from .schema import Field, fields
+from .schema import Field, fields, listed
 
 # Findings that no rule of the table makes.
 SPECIAL = {
@@ -27,16 +28,27 @@ def find_rule(name: str) -> Rule | None:
     return None
 
 
-def find_key(name: str) -> list[Field]:
-    """By dotted path, else every key of that name."""
-    if name in fields():
-        return [fields()[name]]
-    return [field for field in fields().values() if field.name == name]
+def find_key(name: str, version: str | None = None) -> list[Field]:
+    """By dotted path, else every key of that name. Keys that only other versions have are found too."""
+    found = {**{path: Field(path, node_of(path, entry), {}) for path, entry in table().items()}, **fields(version)}
+    if name in found:
+        return [found[name]]
+    return [field for field in found.values() if field.name == name]
+
+
+def node_of(path: str, entry: dict) -> dict:
+    """A key of the table as a schema node, for one that the version's schema has no place for."""
+    newest = fields().get(path)
+    if newest and "x-removed" not in newest.node:
+        return newest.node
+    node = {name: value for name, value in entry.items() if name in ("default", "description")}
+    types = ["object"] if entry.get("block") else entry.get("types")
+    return {**node, "type": types} if types else node
 
 
 def known_names() -> list[str]:
     rules = all_rules().values()
-    return [rule.id for rule in rules] + [rule.slug for rule in rules] + list(fields())
+    return [rule.id for rule in rules] + [rule.slug for rule in rules] + list({**fields(), **table()})
 
 
 def describe_rule(rule: Rule) -> str:
@@ -77,11 +89,36 @@ def indent(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines())
 
 
-def describe_key(field: Field) -> str:
-    """One key with type, range, default and what became of it."""
+def describe_key(field: Field, version: str | None = None) -> str:
+    """One key with type, range, default, what became of it, and whether this version has it."""
     lines = [f"{field.path}: {kind(field)}", f"  {field.node.get('description', '')}"]
-    lines += [f"  {fact}" for fact in key_facts(field)]
+    lines += [f"  {fact}" for fact in [*key_facts(field), *version_facts(field.path)]]
+    if dated(field.path, listed(version)):
+        lines.append(f"  not a key of DeepSpeed {listed(version)}")
     return "\n".join(lines)
+
+
+def since(path: str) -> str:
+    """The version that brought a key; the table begins somewhere. Empty where no parser reads it."""
+    entry = table().get(path)
+    if entry is None or ("refused" in entry and "removed" not in entry):
+        return ""
+    return entry.get("since", f"{versions()[0]} or earlier")
+
+
+def version_facts(path: str) -> list[str]:
+    """In which versions a key came, changed and went."""
+    entry, facts = table().get(path, {}), []
+    if since(path):
+        facts.append(f"since {since(path)}")
+    for change in entry.get("was", ()):
+        if "default" in change:
+            facts.append(f"default {json.dumps(change['default'])} below {change['below']}")
+    if "removed" in entry:
+        new = f"; use {entry['renamed-to']}" if "renamed-to" in entry else ""
+        refused = ", which refuses it" if entry.get("refused") == entry["removed"] else ""
+        facts.append(f"removed in {entry['removed']}{refused}{new}")
+    return facts
 
 
 def kind(field: Field) -> str:

@@ -50,7 +50,7 @@ def effective(source: str | dict | ResolvedConfig, context: Context | None = Non
     context = context or Context()
     view = view_of(source, context)
     flags = {row.path: row.value for row in owned(view)}
-    rows = [setting(field, view, flags) for field in fields().values() if listed(field, view)]
+    rows = [setting(field, view, flags) for field in fields(view.deepspeed).values() if listed(field, view)]
     findings = check(source, context)
     return Effective(tuple(rows), tuple(finding for finding in findings if finding.rule in IN_VAIN))
 
@@ -114,7 +114,7 @@ def written(field: Field, view: View) -> object:
     """What the file says, under any of the key's names."""
     aliases = [
         name.path
-        for name in fields().values()
+        for name in fields(view.deepspeed).values()
         if name.where == field.where and name.node.get("x-alias-of") == field.name
     ]
     old = {"zero_optimization.stage3_gather_16bit_weights_on_model_save": "stage3_gather_fp16_weights_on_model_save"}
@@ -162,7 +162,7 @@ def _filled(field: Field, view: View, flags: dict) -> Setting:
         return Setting(path, constants[path], "accelerate")
     if entry == TRAINER and flags.get(path) is not None:
         return Setting(path, flags[path], FLAG)
-    hidden = (view.context.model or {}).get("hidden_size")
+    hidden = view.context.hidden_size
     sizes = {"reduce_bucket_size": 1.0, "stage3_prefetch_bucket_size": 0.9}
     if isinstance(hidden, int) and field.name in sizes:
         return Setting(path, int(sizes[field.name] * hidden * hidden), "model")

@@ -2,19 +2,59 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from .document import join
+from .history import before, nearest_listed, numbers, schema_at, table
+from .schema_check import broken
 
 SCHEMA_FILE = Path(__file__).with_name("deepspeed.schema.json")
 
 
+def schema(version: str | None = None) -> dict:
+    """The schema of a DeepSpeed version; by default of the newest, which also stands for those not known yet."""
+    return _schema(listed(version))
+
+
 @cache
-def schema() -> dict:
+def _schema(version: str) -> dict:
+    newest = _newest()
+    return newest if version == newest["x-deepspeed"] else schema_at(version, newest)
+
+
+@cache
+def _newest() -> dict:
     return json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
+
+
+def listed(version: str | None) -> str:
+    """The version whose keys stand for this one. Needs the table of changes only below the newest."""
+    newest = _newest()["x-deepspeed"]
+    return newest if version is None or not before(version, newest) else nearest_listed(version)
+
+
+def unlisted(version: str | None) -> bool:
+    """Whether another version stands for this one."""
+    return version is not None and numbers(listed(version)) != numbers(version)
+
+
+def published(version: str | None = None) -> dict:
+    """The schema with x-since and x-default-by-version beside each key, for editors and other tools."""
+    made = copy.deepcopy(schema(version))
+    found: dict[str, Field] = {}
+    _collect(made, "", found)
+    for path, field in found.items():
+        entry = table().get(path, {})
+        if "since" in entry:
+            field.node["x-since"] = entry["since"]
+        older = {change["below"]: change["default"] for change in entry.get("was", ()) if "default" in change}
+        if older:
+            field.node["x-default-by-version"] = {f"below {below}": default for below, default in older.items()}
+    return made
 
 
 @dataclass(frozen=True)
@@ -35,11 +75,15 @@ class Field:
         return self.path.rpartition(".")[0]
 
 
-@cache
-def fields() -> dict[str, Field]:
+def fields(version: str | None = None) -> dict[str, Field]:
     """Every key of every block by dotted path, in the schema's order."""
+    return _fields(listed(version))
+
+
+@cache
+def _fields(version: str) -> dict[str, Field]:
     found: dict[str, Field] = {}
-    _collect(schema(), "", found)
+    _collect(_schema(version), "", found)
     return found
 
 
@@ -50,11 +94,15 @@ def _collect(block: dict, path: str, found: dict[str, Field]) -> None:
         _collect(node, here, found)
 
 
-@cache
-def homes() -> dict[str, tuple[str, ...]]:
+def homes(version: str | None = None) -> dict[str, tuple[str, ...]]:
     """Key name -> the blocks that have it, for keys written in the wrong block."""
+    return _homes(listed(version))
+
+
+@cache
+def _homes(version: str) -> dict[str, tuple[str, ...]]:
     found: dict[str, list[str]] = {}
-    for field in fields().values():
+    for field in _fields(version).values():
         if "x-alias-of" not in field.block and not field.path.startswith("bfloat16."):
             found.setdefault(field.name, []).append(field.where)
     return {name: tuple(blocks) for name, blocks in found.items()}
@@ -83,31 +131,25 @@ class Violation:
     reader: str
 
 
-def violations(config: dict) -> list[Violation]:
-    """All of them. jsonschema is loaded here, since it takes as long as everything else together."""
-    from jsonschema.validators import Draft202012Validator
-
-    found = []
-    for error in Draft202012Validator(schema()).iter_errors(config):
-        path = [*error.absolute_path]
+def violations(config: dict, version: str | None = None) -> list[Violation]:
+    """All of them, in the keys of the given DeepSpeed version."""
+    found, root = [], schema(version)
+    for keyword, path, value, node in broken(config, root):
         pointer = ""
         for part in path:
             pointer = join(pointer, part)
-        if error.validator == "additionalProperties":
-            known = error.schema["properties"]
-            for name in error.instance:
-                if name not in known:
-                    found.append(
-                        Violation("unknown", join(pointer, name), error.instance[name], error.schema, _reader(path))
-                    )
+        if keyword == "additionalProperties":
+            names = [name for name in value if name not in node["properties"]]
+            reader = _reader(root, path)
+            found += [Violation("unknown", join(pointer, name), value[name], node, reader) for name in names]
         else:
-            found.append(Violation(error.validator, pointer, error.instance, error.schema, _reader(path[:-1])))
+            found.append(Violation(keyword, pointer, value, node, _reader(root, path[:-1])))
     return found
 
 
-def _reader(block_path: list) -> str:
+def _reader(root: dict, block_path: tuple) -> str:
     """Who reads the values of a block: the nearest block that says so."""
-    node = schema()
+    node = root
     reader = node["x-reader"]
     for part in block_path:
         node = node.get("properties", {}).get(part, {}) if isinstance(part, str) else {}

@@ -7,7 +7,7 @@ from functools import cached_property
 from .context import RAW, TRAINER, Context
 from .document import Document, join, split
 from .pydantic_reading import reads_as
-from .schema import Violation, violations
+from .schema import Violation, fields, violations
 
 MISSING = object()
 
@@ -28,10 +28,15 @@ class View:
     def raw(self) -> bool:
         return self.context.entry == RAW
 
+    @property
+    def deepspeed(self) -> str | None:
+        """The DeepSpeed version that the config is meant for; None = the newest."""
+        return self.context.versions.get("deepspeed")
+
     @cached_property
     def violations(self) -> list[Violation]:
         """Where the config breaks the schema; empty when there is no config to judge."""
-        return violations(self.config) if self.config else []
+        return violations(self.config, self.deepspeed) if self.config else []
 
     def get(self, path: str, default: object = None) -> object:
         """The value at a dotted path; `default` when a part is missing or is no block."""
@@ -118,8 +123,9 @@ class View:
 
     @cached_property
     def clipping(self) -> float | None:
-        """Gradient clipping as the engine gets it: 1.0 when left out. None when it can't be known from here."""
-        value = self.get("gradient_clipping", 1.0)
+        """Gradient clipping as the engine gets it: 1.0 when left out (0.0 below 0.19.3). None when it can't be known
+        from here."""
+        value = self.get("gradient_clipping", fields(self.deepspeed)["gradient_clipping"].node["default"])
         if value == "auto":
             value = self.context.argument("max_grad_norm") if self.context.entry == TRAINER else 1.0
         return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
@@ -133,7 +139,7 @@ class View:
     def precision(self) -> str | None:
         """fp16, bf16 or fp32; None when it hangs on flags that are not known."""
         kinds = [kind for kind in ("fp16", "bf16") if self.enabled(kind)]
-        unknown = not self.raw and self.context.training_args is None
+        unknown = not self.raw and (self.context.training_args is None or bool({"bf16", "fp16"} & self.context.unknown))
         if not kinds and unknown and "auto" in (self.get("bf16.enabled"), self.get("fp16.enabled")):
             return None
         if not kinds and self.bf16 == "bfloat16" and self.enabled("bfloat16"):

@@ -122,8 +122,8 @@ def breakdown_cost(view):
     good=[raw({"gradient_clipping": 0})],
 )
 def clipping_by_default(view):
-    """Not 0, as older documentation says (c082, d09)."""
-    if view.judged and not view.has("gradient_clipping") and view.context.entry != TRAINER:
+    """Not 0, as older documentation says and versions below 0.19.3 do (c082, d09)."""
+    if view.judged and not view.has("gradient_clipping") and view.context.entry != TRAINER and view.clipping:
         yield Hit("")
 
 

@@ -6,7 +6,8 @@ from zerotune.errors import nearest
 
 from ..document import dotted, join, split
 from ..finding import ERROR, WARNING, Fix
-from ..schema import fields, homes, schema
+from ..history import before, dated
+from ..schema import fields, homes, listed, schema
 from ..view import MISSING
 from .rule import Hit, case, rule
 
@@ -51,9 +52,14 @@ SYNONYMS = {
 }
 
 
-def misspelt_as(name: str, where: str) -> str | None:
-    """The key of the same block that was most likely meant."""
-    node = schema()
+def other_version(view, name: str, where: str) -> dict | None:
+    """The key's history, when another DeepSpeed version has it right here."""
+    return dated(".".join(filter(None, (where, name))), listed(view.deepspeed))
+
+
+def misspelt_as(name: str, where: str, version: str | None = None) -> str | None:
+    """The key of the same block that was most likely meant, of those that this version has."""
+    node = schema(version)
     for part in where.split(".") if where else ():
         node = node.get("properties", {}).get(part, {})
     choices = [key for key, child in node.get("properties", {}).items() if "x-removed" not in child]
@@ -70,9 +76,9 @@ def misspelt_as(name: str, where: str) -> str | None:
     return next(iter(close or longer), None)
 
 
-def home_of(name: str, where: str) -> list[str]:
+def home_of(name: str, where: str, version: str | None = None) -> list[str]:
     """Blocks that have this key, when `where` does not. Generic names such as `enabled` have no home."""
-    blocks = [block for block in homes().get(name, ()) if block != where]
+    blocks = [block for block in homes(version).get(name, ()) if block != where]
     return blocks if len(blocks) <= 2 else []
 
 
@@ -94,7 +100,7 @@ def home_of(name: str, where: str) -> list[str]:
 def misplaced_key(view):
     """The key exists, in another block. Where it stands the engine ignores or refuses it (a032, c051)."""
     for violation, name, where, severity in unknown(view):
-        blocks = home_of(name, where)
+        blocks = [] if other_version(view, name, where) else home_of(name, where, view.deepspeed)
         if blocks:
             target = ".".join(filter(None, (blocks[0], name)))
             pointer = join("", target.replace(".", "/")).replace("~1", "/")
@@ -130,7 +136,9 @@ def misplaced_key(view):
 def misspelt_key(view):
     """One or two letters off, or in the wrong case. The top level is an open dict: nothing there is refused (a001)."""
     for violation, name, where, severity in unknown(view):
-        meant = None if home_of(name, where) else misspelt_as(name, where)
+        version = view.deepspeed
+        elsewhere = other_version(view, name, where) or home_of(name, where, version)
+        meant = None if elsewhere else misspelt_as(name, where, version)
         if meant:
             facts = {"name": name, "where": place(where), "does": does(severity), "meant": meant}
             fix = None if meant in view.block(where or "") else Fix("rename", violation.pointer, meant)
@@ -142,26 +150,54 @@ def misspelt_key(view):
     "unknown-key",
     WARNING,
     keys=(),
-    message="{name} is no key of {where}: {does}",
+    message="{name} is no key of {where}{when}: {does}",
     help="{todo}",
     source=CONFIG,
-    bad=[case({"totally_unknown": 1}), case({"zero_optimization": {"totally_unknown": 1}})],
+    bad=[
+        case({"totally_unknown": 1}),
+        case({"zero_optimization": {"totally_unknown": 1}}),
+        case({"torch_autocast": {"enabled": True}}, entry="raw", versions={"deepspeed": "0.16.4"}),
+    ],
     good=[case({"_comment": "keys that start with _ or // are left alone where the engine ignores them"})],
 )
 def unknown_key(view):
-    """A key that no version we know reads. Blocks of two kinds: pydantic ones refuse it, plain ones ignore it."""
+    """A key that this version doesn't read. Blocks of two kinds: pydantic ones refuse it, plain ones ignore it."""
     for violation, name, where, severity in unknown(view):
-        if home_of(name, where) or misspelt_as(name, where):
+        facts = {"name": name, "where": place(where), "does": does(severity)}
+        entry = other_version(view, name, where)
+        if entry:
+            facts |= of_other_version(entry, view.deepspeed)
+        elif home_of(name, where, view.deepspeed) or misspelt_as(name, where, view.deepspeed):
             continue
-        todo = "delete it"
-        known = homes().get(name) or ()
-        close = nearest(name, [path.rpartition(".")[2] for path in fields()], 1, 0.85)
-        if known:
-            todo = f"it is a key of {', '.join(map(place, known[:4]))}"
-        elif close:
-            todo = f"did you mean {close[0]} of {place(homes().get(close[0], ('',))[0])}?"
-        facts = {"name": name, "where": place(where), "does": does(severity), "todo": todo}
-        yield Hit(violation.pointer, facts, at_key=True, severity=severity)
+        else:
+            facts |= {"when": "", "todo": nearest_key(name, view.deepspeed)}
+        fix = renaming(entry, violation.pointer, view) if entry else None
+        yield Hit(violation.pointer, facts, at_key=True, severity=severity, fix=fix)
+
+
+def of_other_version(entry: dict, version: str | None) -> dict:
+    """When a key came or went, and what to do about it."""
+    shown = listed(version) if version is None else version
+    if "removed" in entry and not before(listed(version), entry["removed"]):
+        new = entry.get("renamed-to")
+        todo = f"write {new}" if new else f"delete it. {entry['description']}"
+        return {"when": f" in DeepSpeed {shown} (removed in {entry['removed']})", "todo": todo}
+    todo = f"delete it, or use DeepSpeed {entry['since']} or newer"
+    return {"when": f" in DeepSpeed {shown} (new in {entry['since']})", "todo": todo}
+
+
+def renaming(entry: dict, pointer: str, view) -> Fix | None:
+    new = entry.get("renamed-to")
+    return Fix("rename", pointer, new.rpartition(".")[2]) if new and not view.has(new) else None
+
+
+def nearest_key(name: str, version: str | None) -> str:
+    """Advice about a key that no version has."""
+    known = homes(version).get(name) or ()
+    if known:
+        return f"it is a key of {', '.join(map(place, known[:4]))}"
+    close = nearest(name, [path.rpartition(".")[2] for path in fields(version)], 1, 0.85)
+    return f"did you mean {close[0]} of {place(homes(version).get(close[0], ('',))[0])}?" if close else "delete it"
 
 
 @rule(
@@ -173,25 +209,22 @@ def unknown_key(view):
     help="delete it. {what}",
     source="deepspeed 0.19.8 runtime/config.py:133, github.com/deepspeedai/DeepSpeed/issues/8489",
     bad=[case({"elasticity": {"enabled": False}}), case({"zero_optimization": {"stage": 3, "mics_shard_size": None}})],
-    good=[case({"elasticity": {"enabled": False}}, versions={"deepspeed": "0.18.9"})],
+    good=[
+        case({"elasticity": {"enabled": False}}, versions={"deepspeed": "0.19.7"}),
+        case({"nebula": {"enabled": False}}, versions={"deepspeed": "0.19.6"}),
+    ],
 )
 def removed_key(view):
     """Features that went: the parser raises DeepSpeedConfigError on the mere key (a056 to a069)."""
     for violation in view.violations:
-        if violation.kind == "not" and not older(view.context.versions.get("deepspeed"), violation.node["x-removed"]):
+        if violation.kind == "not":
             facts = {"removed": violation.node["x-removed"], "what": violation.node["description"]}
             yield Hit(violation.pointer, facts, at_key=True, fix=Fix("remove", violation.pointer))
 
 
 def older(version: str | None, than: str) -> bool:
     """True when a version is given and lies before `than`."""
-    return version is not None and numbers(version) < numbers(than)
-
-
-def numbers(version: str) -> tuple[int, ...]:
-    """0.19.8+cu12 -> (0, 19, 8)."""
-    parts = version.split("+")[0].split(".")
-    return tuple(int(part) for part in parts[:3] if part.isdigit())
+    return version is not None and before(version, than)
 
 
 @rule(
@@ -207,7 +240,7 @@ def numbers(version: str) -> tuple[int, ...]:
 )
 def two_names_of_one_key(view):
     """A ValidationError in the parser: the second one counts as unknown."""
-    for path, field in fields().items():
+    for path, field in fields(view.deepspeed).items():
         other = field.node.get("x-alias-of")
         twin = f"{field.where}.{other}"
         # Plain DeepSpeed drops "auto" before it looks.

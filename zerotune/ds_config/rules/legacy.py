@@ -58,7 +58,7 @@ def zero_as_boolean(view):
 )
 def deprecated_key(view):
     """Still read, with a warning in the log; the newer form says more (a070 to a074)."""
-    for path, field in fields().items():
+    for path, field in fields(view.deepspeed).items():
         new = field.node.get("x-deprecated-for")
         if new and view.has(path):
             full = ".".join(filter(None, (field.where, new)))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..finding import ERROR, INFO, WARNING
-from .keys import numbers
+from ..history import numbers
+from ..schema import listed, unlisted
 from .rule import Hit, case, rule
 
 
@@ -83,3 +84,20 @@ def zero3_load_missing(view):
     version = within(view, "transformers", "5.0", "5.6")
     if version and view.stage == 3 and not view.raw:
         yield Hit("/zero_optimization/stage", {"version": version})
+
+
+@rule(
+    "ZT904",
+    "unlisted-version",
+    INFO,
+    keys=(),
+    message="DeepSpeed {version} is not in the table of keys; keys are judged as for {nearest}",
+    help="--deepspeed-version names another one",
+    source="docs/deepspeed_keys, from the released packages",
+    bad=[case({}, versions={"deepspeed": "0.15.4"}), case({}, versions={"deepspeed": "0.99.0"})],
+    good=[case({}, versions={"deepspeed": "0.16.4"}), case({}, versions={"deepspeed": "0.19.8"})],
+)
+def unlisted_version(view):
+    """The table holds what the released packages hold; older or newer versions may have other keys."""
+    if view.judged and unlisted(view.deepspeed):
+        yield Hit("", {"version": view.deepspeed, "nearest": listed(view.deepspeed)})
