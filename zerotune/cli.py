@@ -17,6 +17,7 @@ VERBS = {
     "validate": "Check configs as DeepSpeed would read them.",
     "diff": "What changes for the engine between two configs.",
     "explain": "What a rule or a key means.",
+    "plan": "Bytes and seconds of a run before it starts.",
     "schema": "The JSON Schema, for editors.",
 }
 EXIT_INTERRUPTED = 130

@@ -1,0 +1,146 @@
+"""The fastest plans that fit, and when none does, the smallest change that makes one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from .memory import PHASES, gpu_peak, node_host_bytes
+from .models import with_lora
+from .plan import amount
+from .run import Run, Zero
+from .timing import step_time
+
+MICRO_BATCHES = (1, 2, 4, 8, 16, 32)
+MOST_NODES, FULL_NODE = 64, 8
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to run: the template's name, the run, and what the search compares."""
+
+    ds: str
+    run: Run
+    gpu_bytes: int
+    host_bytes: int
+    tokens_per_s: float
+
+    @property
+    def fits(self) -> bool:
+        return over_bytes(self) <= 0
+
+
+def candidate(ds: str, run: Run) -> Candidate:
+    """Peaks over all phases; the step's speed."""
+    gpu = max(gpu_peak(run, phase).num_bytes for phase in PHASES)
+    host = max(node_host_bytes(run, phase) for phase in PHASES)
+    return Candidate(ds, run, gpu, host, step_time(run).tokens_per_s)
+
+
+def over_bytes(one: Candidate) -> int:
+    """Bytes that the worse of GPU and host lacks; 0 or less when it fits. Unknown host memory is enough."""
+    gpu = one.gpu_bytes - one.run.cluster.device.memory_bytes
+    host = one.host_bytes - one.run.cluster.host_bytes if one.run.cluster.host_bytes is not None else gpu
+    return max(gpu, host)
+
+
+def best(base: Run, templates: dict[str, Zero]) -> list[Candidate]:
+    """Every template with every micro batch, with and without recompute: those that fit, fastest first.
+
+    A micro batch that doesn't fit ends its row: larger ones don't either. Templates on NVMe come last of all.
+    """
+    found = []
+    for ds, zero in templates.items():
+        for recompute in (False, True):
+            for micro_batch in MICRO_BATCHES:
+                one = candidate(ds, replace(base, zero=zero, micro_batch=micro_batch, recompute=recompute))
+                if not one.fits:
+                    break
+                found.append(one)
+    return sorted(found, key=lambda one: -one.tokens_per_s)
+
+
+def fastest_of_each(found: list[Candidate]) -> list[Candidate]:
+    """The best line of each template, in order of speed."""
+    seen: dict[str, Candidate] = {}
+    for one in found:
+        seen.setdefault(one.ds, one)
+    return list(seen.values())
+
+
+@dataclass(frozen=True)
+class Change:
+    """What to change, in words, and what it saves of one GPU's peak."""
+
+    words: str
+    after: Candidate
+    saved_bytes: int
+
+    def __str__(self) -> str:
+        one = self.after
+        host = f", {amount(one.host_bytes)} of host memory a node"
+        return f"{self.words}: {amount(one.gpu_bytes)} a GPU ({amount(self.saved_bytes)} less){host}"
+
+
+def changes(base: Candidate, templates: dict[str, Zero]) -> list[Change]:
+    """Single changes, from the least to the most costly, that make a run fit; then the same with recompute on."""
+    runs = [("", base.run)]
+    if not base.run.recompute:
+        runs.append(("--grad-checkpointing and ", replace(base.run, recompute=True)))
+    for prefix, run in runs:
+        fitting = [change for change in _single(prefix, base, run, templates) if change.after.fits]
+        if fitting:
+            return fitting
+    return []
+
+
+def _single(prefix: str, base: Candidate, run: Run, templates: dict[str, Zero]) -> Iterator[Change]:
+    options: list[tuple[str, str, Callable[[], Run]]] = [
+        ("--grad-checkpointing", base.ds, lambda: replace(run, recompute=True)),
+        ("--liger (fused loss, norms and SwiGLU)", base.ds, lambda: replace(run, fused_loss=True, fused_kernels=True)),
+        ("--attn flash", base.ds, lambda: replace(run, attn="flash")),
+        ("--micro-batch 1", base.ds, lambda: replace(run, micro_batch=1)),
+    ]
+    options += [(f"--ds {name}", name, lambda zero=zero: replace(run, zero=zero)) for name, zero in templates.items()]
+    if run.shapes.num_trainable == run.shapes.num_params:
+        options.append(("--lora-rank 16", base.ds, lambda: replace(run, shapes=with_lora(run.shapes, 16))))
+    for words, ds, build in options:
+        changed = build()
+        if changed != base.run:
+            yield _change(prefix + words, base, candidate(ds, changed))
+    more = _more_gpus(prefix, base, run)
+    if more:
+        yield more
+
+
+def _more_gpus(prefix: str, base: Candidate, run: Run) -> Change | None:
+    """The fewest GPUs, doubled each time, on which it fits: the node is filled to 8 before a second one is taken."""
+    cluster = run.cluster
+    while cluster.nodes < MOST_NODES:
+        fuller = cluster.nodes == 1 and cluster.per_node * 2 <= FULL_NODE
+        cluster = replace(cluster, **({"per_node": cluster.per_node * 2} if fuller else {"nodes": cluster.nodes * 2}))
+        one = candidate(base.ds, replace(run, cluster=cluster))
+        if one.fits:
+            return _change(f"{prefix}--gpus {cluster}", base, one)
+    return None
+
+
+def _change(words: str, base: Candidate, after: Candidate) -> Change:
+    return Change(words, after, base.gpu_bytes - after.gpu_bytes)
+
+
+def command_line(one: Candidate, model: str) -> str:
+    """How to start it. Under two or more nodes the hostfile names them."""
+    run, cluster = one.run, one.run.cluster
+    launcher = f"deepspeed --num_gpus {cluster.per_node}"
+    if cluster.nodes > 1:
+        launcher += f" --num_nodes {cluster.nodes} --hostfile hostfile"
+    flags = [f"--ds {one.ds}", f"--model_name_or_path {model}", f"--max_seq_length {run.seq}"]
+    flags.append(f"--per_device_train_batch_size {run.micro_batch}")
+    if run.accumulation > 1:
+        flags.append(f"--gradient_accumulation_steps {run.accumulation}")
+    flags += [f"--{run.precision}"] if run.precision != "fp32" else []
+    flags += ["--activation_checkpointing"] if run.recompute else []
+    flags += ["--use_liger_kernel"] if run.fused_kernels else []
+    flags.append(f"--attn {'flash_attention_2' if run.attn == 'flash' else run.attn}")
+    return f"{launcher} zerotune/train.py {' '.join(flags)}"

@@ -1,0 +1,222 @@
+"""Seconds of one optimizer step, term by term, and which of them run at the same time.
+
+The fractions below say how much of a datasheet's number real kernels reach. They come from the measured jobs of
+docs/development.md (H200, torch 2.11, DeepSpeed 0.19.8), not from a fit to the runs a plan is later compared with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .gpu_terms import MOMENTS
+from .partition import owned_params, persistent_params
+from .run import Run
+
+MATMUL_FRACTION = 0.55  # of dense peak inside a model; a lone 8192^3 product reaches 0.80
+ATTENTION_FRACTION = 0.40  # flash kernels, forward and backward together
+MASKED_FRACTION = 0.25  # the memory-efficient kernel that a dense mask leads to
+MEMORY_FRACTION = 0.88  # 4.25 of 4.8 TB/s in a copy
+LINK_FRACTION = 0.65  # 269 and 313 of 450 GB/s in all-gather and all-reduce
+NETWORK_FRACTION = 0.80
+NVME_GBS = 1.35  # written and read, local disk of the same machine
+ADAM_BYTES = 30  # per weight: states, gradient and weight in fp32 read, states and weight written, 16 bits out
+LAUNCHES = 250  # kernels of one layer, forward and backward
+LAUNCH_S = 10e-6  # host's time for each
+# Host's time for the hooks of one parameter tensor in one micro batch: fetch, release and bucket at stage 3, bucket
+# below. Fitted to two rows: the 1.1 B recipe at stage 2 (0.259 s) and the default model at stage 3 (0.390 s).
+HOOK_S = {0: 0.1e-3, 1: 0.9e-3, 2: 0.9e-3, 3: 2.3e-3}
+
+
+@dataclass(frozen=True)
+class TimeTerm:
+    """Seconds in one optimizer step. `lane`: terms of different lanes overlap; "after" comes when they are done."""
+
+    name: str
+    seconds: float
+    lane: str
+    function: str
+
+
+@dataclass(frozen=True)
+class StepTime:
+    terms: tuple[TimeTerm, ...]
+    seconds: float
+    tokens: int
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Over all ranks."""
+        return self.tokens / self.seconds
+
+    @property
+    def bound_by(self) -> str:
+        return max(self.terms, key=lambda term: term.seconds).name
+
+
+def matmul_flops(run: Run) -> float:
+    """6 per weight and token that takes part: 2 forward, 2 for the input's gradient, 2 for the weight's (none when it
+    is frozen); 2 more with recompute. The embedding's lookup is no product; a tied one counts as output matrix."""
+    shapes = run.shapes
+    lookup = 0 if shapes.tied else shapes.vocab * shapes.hidden
+    active = shapes.num_active - lookup
+    share = shapes.num_trainable / shapes.num_params
+    per_weight = 4 + 2 * share + (2 if run.recompute else 0)
+    return per_weight * active * run.tokens
+
+
+def attention_flops(run: Run) -> float:
+    """Scores and values: 4 x width x seq forward for each token, half of it when causal; backward 2.5 times forward.
+
+    A dense mask doesn't skip blocks."""
+    shapes = run.shapes
+    width = shapes.heads * shapes.head_dim
+    skipped = 1.0 if (run.attn == "sdpa" and run.packed) or run.attn == "eager" else 0.5
+    passes = 3.5 + (1 if run.recompute else 0)
+    return shapes.layers * 4 * width * run.seq * skipped * passes * run.tokens
+
+
+def elementwise_traffic_bytes(run: Run) -> float:
+    """Read and written by what is no product: norms (96 bytes an element in steps, 24 fused), residuals (12), the
+    activation (28 or 18 a gate element), rotary positions (40 or 16), the loss (40 bytes a logit). 16-bit numbers."""
+    shapes, scale = run.shapes, run.bytes_each / 2
+    steps = shapes.rms and not run.fused_kernels
+    width = shapes.ffn if not shapes.sparse_layers else shapes.moe_ffn * shapes.active_experts + shapes.shared_ffn
+    per_layer = shapes.hidden * (shapes.norms * (96 if steps else 24) + 24)
+    per_layer += width * (18 if run.fused_kernels else 28)
+    per_layer += (shapes.heads + shapes.kv_heads) * shapes.head_dim * (16 if run.fused_kernels else 40)
+    again = 1.33 if run.recompute else 1.0
+    loss = 0 if run.fused_loss else shapes.vocab * 40
+    return run.tokens * (shapes.layers * per_layer * scale * again + loss)
+
+
+def peak_flops(run: Run) -> float:
+    """Dense, in the run's precision."""
+    return getattr(run.cluster.device, run.precision) * 1e12
+
+
+def matmul_s(run: Run) -> float:
+    """Of one micro batch."""
+    return matmul_flops(run) / (peak_flops(run) * MATMUL_FRACTION)
+
+
+def attention_s(run: Run) -> float:
+    """Of one micro batch."""
+    fraction = MASKED_FRACTION if run.attn == "eager" or (run.packed and run.attn == "sdpa") else ATTENTION_FRACTION
+    return attention_flops(run) / (peak_flops(run) * fraction)
+
+
+def elementwise_s(run: Run) -> float:
+    """Of one micro batch."""
+    return elementwise_traffic_bytes(run) / (run.cluster.device.memory_gbs * 1e9 * MEMORY_FRACTION)
+
+
+def launch_s(run: Run) -> float:
+    """The host's time to start the kernels of one micro batch: a floor that small models meet."""
+    return run.shapes.layers * LAUNCHES * LAUNCH_S * (4 / 3 if run.recompute else 1)
+
+
+def hook_s(run: Run) -> float:
+    """The host's time in DeepSpeed's hooks: for each trainable tensor, for each micro batch; under stage 3 recompute
+    fetches and releases a third time."""
+    tensors = sum(count for param, count in run.shapes.groups() if param.trainable)
+    return tensors * HOOK_S[run.zero.stage] * (1.5 if run.recompute and run.zero.stage == 3 else 1)
+
+
+def collective_s(run: Run, num_bytes: float) -> float:
+    """All-gather or reduce-scatter of `num_bytes` (whole, not of one rank) over all ranks.
+
+    Inside a node each GPU receives all but its own part; a node receives all but its own through its network.
+    """
+    cluster = run.cluster
+    if cluster.world == 1:
+        return 0.0
+    inside = num_bytes * (cluster.world - 1) / cluster.world / (cluster.device.peer_gbs * 1e9 * LINK_FRACTION)
+    inside = inside if cluster.per_node > 1 else 0.0
+    outside = num_bytes * (cluster.nodes - 1) / cluster.nodes / (cluster.device.network_gbs * 1e9 * NETWORK_FRACTION)
+    return max(inside, outside)
+
+
+def gather_s(run: Run) -> float:
+    """Stage 3: weights gathered in forward and again in backward, of one micro batch; persistent ones never."""
+    if run.zero.stage < 3:
+        return 0.0
+    passing = run.shapes.num_params - persistent_params(run)
+    return (2 if not run.zero.hpz > 1 else 1) * collective_s(run, passing * run.bytes_each)
+
+
+def reduce_s(run: Run) -> float:
+    """Gradients reduced to their owners: of every micro batch at stages 2 and 3, once a step below."""
+    times = 1 if run.zero.stage >= 2 else 1 / run.accumulation
+    factor = 2 if run.zero.stage == 0 else 1  # all-reduce = reduce-scatter + all-gather
+    return times * factor * collective_s(run, run.shapes.num_trainable * run.bytes_each)
+
+
+def update_gather_s(run: Run) -> float:
+    """Stages 1 and 2: updated weights sent to everyone after the step."""
+    return collective_s(run, run.shapes.num_trainable * run.bytes_each) if run.zero.stage in (1, 2) else 0.0
+
+
+def pcie_s(run: Run) -> float:
+    """Between host and GPU in one micro batch: weights twice down (stage 3 with offload), gradients up in fp32."""
+    rate = run.cluster.device.pcie_gbs * 1e9
+    down = 2 * run.shapes.num_params / run.world * run.bytes_each if run.zero.cpu_params else 0
+    up = owned_params(run) * 4 if run.zero.cpu_optimizer else 0
+    return max(down, up) / rate if down and up else (down + up) / rate
+
+
+def adam_s(run: Run) -> float:
+    """The optimizer's step on the GPU: bytes over memory bandwidth, gradients' fp32 copies included."""
+    if run.zero.cpu_optimizer:
+        return 0.0
+    each = 6 + ADAM_BYTES * (2 + MOMENTS[run.optimizer]) / 4
+    return owned_params(run) * each / (run.cluster.device.memory_gbs * 1e9 * MEMORY_FRACTION)
+
+
+def cpu_adam_s(run: Run) -> float:
+    """The step on the host: bytes of all ranks of a node over the node's memory bandwidth, then weights go back."""
+    if not run.zero.cpu_optimizer:
+        return 0.0
+    node = owned_params(run) * run.cluster.per_node
+    back = 0 if run.zero.cpu_params else owned_params(run) * run.bytes_each / (run.cluster.device.pcie_gbs * 1e9)
+    return node * ADAM_BYTES / (run.cluster.device.host_gbs * 1e9) + back
+
+
+def nvme_s(run: Run) -> float:
+    """States read and written once a step, weights read twice for each micro batch, all ranks on the node's disk."""
+    node = owned_params(run) * run.cluster.per_node
+    moved = node * 4 * (2 + MOMENTS[run.optimizer]) * 2 if run.zero.offload_optimizer == "nvme" else 0
+    if run.zero.offload_param == "nvme":
+        moved += 2 * run.accumulation * node * run.bytes_each
+    return moved / (NVME_GBS * 1e9)
+
+
+MICRO = (
+    ("matrix products", matmul_s, "compute"),
+    ("attention", attention_s, "compute"),
+    ("elementwise", elementwise_s, "compute"),
+    ("kernel launches", launch_s, "host"),
+    ("engine hooks", hook_s, "host"),
+    ("gather weights", gather_s, "link"),
+    ("reduce gradients", reduce_s, "link"),
+    ("host-GPU copies", pcie_s, "pcie"),
+)
+AFTER = (
+    ("optimizer on the GPU", adam_s, "after"),
+    ("optimizer on the CPU", cpu_adam_s, "after"),
+    ("gather updated weights", update_gather_s, "after"),
+    ("NVMe", nvme_s, "after"),
+)
+
+
+def step_time(run: Run) -> StepTime:
+    """One optimizer step: the slowest lane of the micro batches (their sum of compute and link without overlap_comm),
+    then what comes after."""
+    micro = [TimeTerm(name, run.accumulation * f(run), lane, f.__name__) for name, f, lane in MICRO]
+    after = [TimeTerm(name, f(run), lane, f.__name__) for name, f, lane in AFTER]
+    lanes: dict[str, float] = {}
+    for term in micro:
+        lane = "compute" if term.lane == "link" and not run.zero.overlap_comm else term.lane
+        lanes[lane] = lanes.get(lane, 0.0) + term.seconds
+    seconds = max(lanes.values()) + sum(term.seconds for term in after)
+    terms = tuple(term for term in (*micro, *after) if term.seconds)
+    return StepTime(terms, seconds, run.tokens * run.accumulation * run.world)
