@@ -15,36 +15,17 @@ import pytest
 
 pytest.importorskip("deepspeed")
 
+from tests.engine.rule_trials import examples
+from tests.engine.trials import CPU_CANNOT_SHOW
 from zerotune.ds_config import Context, check
 from zerotune.ds_config.finding import ERROR
-from zerotune.ds_config.rules import all_rules
 
 ROOT = Path(__file__).resolve().parents[2]
-# What a CPU or a missing package can't show; the verdict on a GPU may differ.
-NOT_HERE = ("not supported on your device", "not been implemented on CPU", "No module named", "JIT load the async_io")
-# Set by DeepSpeed's launcher; read by the checkpoint writer.
-NOT_HERE += ("CROSS_SIZE",)
-# Depends on the program: fp16.auto_cast breaks float inputs, and leaves token ids alone.
-BY_PROGRAM = {"ZT417"}
-
-
-def examples() -> list[dict]:
-    found = []
-    for rule in all_rules().values():
-        for kind in ("bad", "good"):
-            for case in getattr(rule, kind):
-                context = dict(case.context)
-                if "versions" in context:  # about another engine than the installed one
-                    continue
-                alone = context.pop("world_size", 1) == 1 and not context.get("zero_init")
-                if context.pop("entry", "trainer") == "raw" and alone and isinstance(case.source, dict):
-                    found.append({"rule": rule.id, "kind": kind, "config": case.full(), **context})
-    return found
 
 
 @pytest.fixture(scope="module")
 def verdicts(tmp_path_factory) -> list[tuple[dict, dict]]:
-    trials = [trial for trial in examples() if trial["rule"] not in BY_PROGRAM]
+    trials = examples()
     path = tmp_path_factory.mktemp("trials") / "trials.jsonl"
     path.write_text("".join(json.dumps(trial) + "\n" for trial in trials))
     command = [sys.executable, "-m", "tests.engine.trials", str(path)]
@@ -63,7 +44,7 @@ def test_the_engine_agrees_with_every_example(verdicts):
         context = {name: trial[name] for name in ("client_optimizer", "nodes", "versions", "model") if name in trial}
         errors = [f.rule for f in check(trial["config"], Context("raw", 1, **context)) if f.severity == ERROR]
         refused = answer["verdict"] != "accepted"
-        if refused != bool(errors) and not any(text in answer["error"] for text in NOT_HERE):
+        if refused != bool(errors) and not any(text in answer["error"] for text in CPU_CANNOT_SHOW):
             wrong.append(
                 f"{trial['rule']} {trial['kind']}: {answer['verdict']} {answer['error'][:120]}; errors {errors}"
             )

@@ -1,17 +1,33 @@
-"""One trial: what DeepSpeed does with a raw config, on CPU ranks, with a model of two layers.
+"""One trial: what DeepSpeed does with a config, on one CPU rank, handed to it raw or through a real HF Trainer.
 
-The verdict is "accepted" or "rejected@PHASE" with the error; phases are parse, init and step. A loss that is no
-number counts as rejected@nan, since the run is worthless.
+The verdict is "accepted" or "rejected@PHASE" with the error; phases are parse, init and step, or trainer. A loss that
+is no number counts as rejected@nan, since the run is worthless.
 """
 
 from __future__ import annotations
 
 import copy
+import json
+import os
+import select
+import signal
+import tempfile
+import time
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
 STEPS = 3
+
+
+# What a CPU or a missing package can't show; the verdict on a GPU may differ. Nothing else is left out of a comparison.
+CPU_CANNOT_SHOW = ("not supported on your device", "not been implemented on CPU", "No module named")
+CPU_CANNOT_SHOW += ("JIT load the async_io", "only supports NVIDIA CUDA GPUs", "Please install DataStates")
+# Set by DeepSpeed's launcher; read by the checkpoint writer.
+CPU_CANNOT_SHOW += ("CROSS_SIZE",)
+# The shape of the Trainer's model, for rules that need it.
+TINY_LLAMA = {"model_type": "llama", "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
+TINY_LLAMA |= {"num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": 64, "max_position_embeddings": 32}
 
 
 def judge(config: dict, client_optimizer: str | None = None) -> dict[str, Any]:
@@ -24,7 +40,7 @@ def judge(config: dict, client_optimizer: str | None = None) -> dict[str, Any]:
     from deepspeed.utils import logger
 
     logger.setLevel(logging.CRITICAL)
-    deepspeed.init_distributed(dist_backend="gloo", verbose=False)
+    deepspeed.init_distributed(dist_backend="gloo" if on_cpu() else "nccl", verbose=False)
     phase = "parse"
     try:
         DeepSpeedConfig(copy.deepcopy(config))
@@ -48,6 +64,27 @@ class _PhaseError(Exception):
         super().__init__(self.text)
 
 
+def judge_trainer(config: dict, flags: dict) -> dict[str, Any]:
+    """Train a Llama of two tiny layers through TrainingArguments(deepspeed=config, **flags)."""
+    import tempfile
+
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, Trainer, TrainingArguments
+
+    rows = [{"input_ids": torch.arange(8) + i, "labels": torch.arange(8) + i} for i in range(8)]
+    with tempfile.TemporaryDirectory() as folder:
+        fixed = {"output_dir": folder, "use_cpu": True, "report_to": [], "save_strategy": "no", "disable_tqdm": True}
+        try:
+            arguments = TrainingArguments(**fixed, **flags, deepspeed=copy.deepcopy(config))
+            model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**TINY_LLAMA))
+            loss = Trainer(model=model, args=arguments, train_dataset=rows).train().training_loss
+        except Exception as error:
+            return {"verdict": "rejected@trainer", "error": f"{type(error).__name__}: {str(error)[:300]}"}
+    if loss != loss:
+        return {"verdict": "rejected@nan", "error": f"loss {loss}"}
+    return {"verdict": "accepted", "error": "", "losses": [loss]}
+
+
 def _train(deepspeed, torch, model, config: dict, client_optimizer: str | None):
     passed = {}
     if client_optimizer:
@@ -62,7 +99,7 @@ def _train(deepspeed, torch, model, config: dict, client_optimizer: str | None):
         dtype = next(engine.module.parameters()).dtype
         losses = []
         for _ in range(STEPS):
-            loss = engine(torch.ones(2, 8, dtype=dtype)).float().pow(2).mean()
+            loss = engine(torch.ones(2, 8, dtype=dtype, device=engine.device)).float().pow(2).mean()
             engine.backward(loss)
             engine.step()
             losses.append(float(loss.detach()))
@@ -71,15 +108,33 @@ def _train(deepspeed, torch, model, config: dict, client_optimizer: str | None):
     return engine, losses
 
 
-def judge_all(trials: list[dict], limit_s: float = 60.0) -> Iterator[dict]:
-    """Verdicts of many trials on one rank, each in a process forked from this one.
+def judge_all(trials: list[dict], limit_s: float = 60.0, jobs: int = 1) -> Iterator[dict]:
+    """Verdicts of many trials in their order, each on one rank of its own, in a process forked from this one.
 
-    trials: records with "config" and, if any, "client_optimizer". The libraries are loaded once; a fork keeps every
-    engine's state to itself. A trial that does not end in time is "hung".
+    trials: records with "config" and, if any, "client_optimizer"; with "flags" the HF Trainer runs it. The libraries
+    are loaded once; a fork keeps every engine's state to itself. A trial that does not end in time is "hung".
+    jobs: trials that run at a time.
     """
-    _warm_up()
+    _warm_up(any("flags" in trial for trial in trials))
+    running: list[_Fork] = []
     for trial in trials:
-        yield _forked(trial, limit_s)
+        if len(running) == jobs:
+            yield running.pop(0).answer()
+        running.append(_Fork(trial, limit_s))
+    for fork in running:
+        yield fork.answer()
+
+
+def on_cpu() -> bool:
+    from deepspeed.accelerator import get_accelerator
+
+    return get_accelerator().device_name() == "cpu"
+
+
+def answer_to(trial: dict) -> dict:
+    if "flags" in trial:
+        return judge_trainer(trial["config"], trial["flags"])
+    return judge(with_optimizer(trial), trial.get("client_optimizer"))
 
 
 def with_optimizer(trial: dict) -> dict:
@@ -92,10 +147,9 @@ def with_optimizer(trial: dict) -> dict:
     return {**config, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3} | ({} if on_cpu else {"torch_adam": True})}}
 
 
-def _warm_up() -> None:
+def _warm_up(with_trainer: bool) -> None:
     """Load what every trial needs; the operators take seconds each."""
     import logging
-    import os
 
     import torch
 
@@ -108,43 +162,54 @@ def _warm_up() -> None:
     from deepspeed.utils import logger
 
     import_module("torch._dynamo")  # the first step of any torch optimizer imports it: 3 s in every fork
+    if with_trainer:
+        for name in ("trainer", "models.llama.modeling_llama", "integrations.deepspeed"):
+            import_module(f"transformers.{name}")
     logger.setLevel(logging.CRITICAL)
-    for operator in ("CPUAdamBuilder", "FusedAdamBuilder", "CPUAdagradBuilder", "ShareMemCommBuilder"):
+    operators = ("CPUAdamBuilder", "FusedAdamBuilder", "CPUAdagradBuilder")
+    for operator in (*operators, "ShareMemCommBuilder") if on_cpu() else operators:
         get_accelerator().create_op_builder(operator).load(verbose=False)
     assert deepspeed.__version__
 
 
-def _forked(trial: dict, limit_s: float) -> dict:
-    import json
-    import os
-    import select
-    import signal
+class _Fork:
+    """A trial that runs in a process of its own, with its port, its folder and its time."""
 
-    reader, writer = os.pipe()
-    port = _free_port()
-    child = os.fork()
-    if child == 0:
-        os.close(reader)
-        os.environ["MASTER_PORT"] = str(port)
+    def __init__(self, trial: dict, limit_s: float):
+        self.port = _free_port()
+        self.folder = tempfile.TemporaryDirectory()
+        self.ends = time.monotonic() + limit_s
+        self.reader, writer = os.pipe()
+        self.child = os.fork()
+        if self.child == 0:
+            self._run(trial, writer)
+        os.close(writer)
+
+    def _run(self, trial: dict, writer: int) -> None:
+        os.environ["MASTER_PORT"] = str(self.port)
+        os.chdir(self.folder.name)
         quiet = os.open(os.devnull, os.O_WRONLY)
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
         try:
-            answer = judge(with_optimizer(trial), trial.get("client_optimizer"))
+            answer = answer_to(trial)
         except BaseException as error:
             answer = {"verdict": "rejected@start", "error": repr(error)[:300]}
         os.write(writer, json.dumps(answer).encode())
         os._exit(0)
-    os.close(writer)
-    ready, _, _ = select.select([reader], [], [], limit_s)
-    data = os.read(reader, 1 << 16) if ready else b""
-    os.close(reader)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    _remove_shared_memory(port)
-    if not data:
-        return {"verdict": "crashed" if ready else "hung", "error": ""}
-    return json.loads(data)
+
+    def answer(self) -> dict:
+        """Wait for the verdict, and leave nothing of the trial behind."""
+        ready, _, _ = select.select([self.reader], [], [], max(0.0, self.ends - time.monotonic()))
+        data = os.read(self.reader, 1 << 16) if ready else b""
+        os.close(self.reader)
+        os.kill(self.child, signal.SIGKILL)
+        os.waitpid(self.child, 0)
+        _remove_shared_memory(self.port)
+        self.folder.cleanup()
+        if not data:
+            return {"verdict": "crashed" if ready else "hung", "error": ""}
+        return json.loads(data)
 
 
 def _free_port() -> int:
@@ -161,16 +226,15 @@ def _remove_shared_memory(port: int) -> None:
 
 
 def main() -> None:
-    """python -m tests.engine.trials TRIALS.jsonl: one verdict a line on standard output."""
-    import json
-    import os
+    """python -m tests.engine.trials TRIALS.jsonl [JOBS]: one verdict a line on standard output."""
     import sys
     from pathlib import Path
 
     lines = Path(sys.argv[1]).read_text(encoding="utf-8").splitlines()
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # the engine's own lines go elsewhere
-    for verdict in judge_all([json.loads(line) for line in lines]):
+    jobs = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    for verdict in judge_all([json.loads(line) for line in lines], jobs=jobs):
         print(json.dumps(verdict), file=out, flush=True)
 
 
