@@ -5,7 +5,7 @@ Every function takes a Run and returns bytes on one rank.
 
 from __future__ import annotations
 
-from .partition import held_params, largest_param, owned_params, persistent_params, sub_groups
+from .partition import held_params, largest_param, owned_params, persistent_params, sub_groups, touched_params
 from .run import Run
 
 # Moments per weight, in numbers of 4 bytes. Adam keeps two (ops/adam/fused_adam.py), Lion and SGD with momentum one.
@@ -59,12 +59,17 @@ def optimizer_bytes(run: Run) -> int:
 def grad_partition_bytes(run: Run) -> int:
     """Gradients kept for the step. Stage 3: grad_partitions_flat_buffer, there from the start (stage3.py:791).
 
-    Stage 2: grads_in_partition, allocated whole at the first reduced bucket (stage_1_and_2.py:2192). Stages 0 and 1
+    Stage 2: grads_in_partition, allocated at the first reduced bucket (stage_1_and_2.py:2192), with the whole of each
+    parameter that reaches into the partition; with data_types.grad_accum_dtype fp32 the partition itself
+    (stage_1_and_2.py:1262). Stages 0 and 1
     keep every gradient whole. With the optimizer on the host stages 2 and 3 keep none, stage 1 the whole ones.
     """
     if run.zero.stage <= 1:
         return run.shapes.num_trainable * run.grad_bytes_each
-    return 0 if run.zero.cpu_optimizer else owned_params(run) * run.grad_bytes_each
+    if run.zero.cpu_optimizer:
+        return 0
+    whole = run.zero.stage == 2 and run.grad_bytes_each == run.bytes_each
+    return (touched_params(run) if whole else owned_params(run)) * run.grad_bytes_each
 
 
 def reduce_bucket_bytes(run: Run) -> int:

@@ -55,6 +55,22 @@ def owned_params(run: Run) -> int:
     return sum(aligned_groups(run)) // run.world
 
 
+def touched_params(run: Run) -> int:
+    """Stage 2: elements of all parameters that reach into one rank's partition, each counted whole: what
+    grads_in_partition holds (stage_1_and_2.py:2186-2192). Of the rank with most."""
+    totals = [0] * run.world
+    step = NCCL_ALIGNMENT * run.world
+    for decays in (True, False):
+        kept = [param.numel for param in _in_order(run, decays)]
+        size = -(-sum(kept) // step) * step // run.world
+        start = 0
+        for numel in kept:
+            for rank in range(start // size, (start + numel - 1) // size + 1):
+                totals[rank] += numel
+            start += numel
+    return max(totals)
+
+
 def persistent_params(run: Run) -> int:
     """Elements that stay whole on every rank under stage 3: parameters up to the threshold (parameter_offload.py:317)."""
     limit = run.zero.param_persistence_threshold

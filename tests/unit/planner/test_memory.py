@@ -12,8 +12,10 @@ from zerotune.planner import gpu_terms as gpu
 from zerotune.planner import host_terms as host
 from zerotune.planner.hardware import parse_gpus
 from zerotune.planner.memory import PHASES, gpu_peak, gpu_peak_bytes, host_peak, host_peak_bytes, node_host_bytes
+from zerotune.planner.model_rows import ROWS
 from zerotune.planner.models import find_model, read_model, with_lora
-from zerotune.planner.partition import aligned_groups, held_params, owned_params, sub_groups
+from zerotune.planner.partition import aligned_groups, held_params, owned_params, sub_groups, touched_params
+from zerotune.planner.plan import plan_for
 from zerotune.planner.run import Run, Zero, zero_of
 from zerotune.planner.shapes import Block, Param, Shapes
 
@@ -21,8 +23,8 @@ GIB = 2**30
 
 
 def flat_model(numel: int) -> Shapes:
-    """A model of one matrix: for arithmetic that only knows a number of parameters."""
-    blocks = (Block("", (Param("weight", (numel // 1000, 1000)),)),)
+    """A model of equal matrices of a million: for arithmetic that only knows a number of parameters."""
+    blocks = (Block("{}.", (Param("weight", (1000, 1000)),), tuple(range(numel // 10**6))),)
     sizes = {"hidden": 1000, "layers": 1, "heads": 1, "kv_heads": 1, "head_dim": 1000, "ffn": 1000, "vocab": 1000}
     return Shapes("flat", "flat", blocks, **sizes, max_positions=4096, tied=True)
 
@@ -66,6 +68,7 @@ def test_two_terabytes_to_load_70b_naively():
 PACKED = {"seq": 2048, "micro_batch": 8, "packed": True}
 LIGER = {"fused_loss": True, "fused_kernels": True}
 RECIPE = {"seq": 512, "micro_batch": 1, "recompute": True, "precision": "fp16"}
+LIVE = {"stage3_max_live_parameters": 10**10}
 AUTO = dict.fromkeys(
     ("reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"), "auto"
 )
@@ -86,13 +89,24 @@ MEASURED = [
     (50.7, ONE_B, "stage3", 2, {}, {"seq": 2048, "micro_batch": 16, **LIGER}),
     (97.1, find_model("llama-3-8b"), "stage3", 2, AUTO, {"seq": 4096, "micro_batch": 2, **LIGER}),
     (99.3, find_model("llama-3-8b"), "stage3", 2, {}, {"seq": 4096, "micro_batch": 2, **LIGER}),
+    (112.9, find_model("llama-3-8b"), "stage3", 2, LIVE, {"seq": 4096, "micro_batch": 2, **LIGER}),
+    (130.1, find_model("llama-3-8b"), "stage3", 2, LIVE, {"seq": 4096, "micro_batch": 3, **LIGER}),
 ]
+# Too low by more than the 3 % that are allowed: max_live_parameters is a limit on prefetching alone, so that the
+# 1.86 GiB planned for gathered weights can become the model's 2.05.
+KNOWN_LOW = [(2.6, ONE_B, "stage3_offload", 1, {}, RECIPE)]
 
 
 @pytest.mark.parametrize(("gib", "shapes", "ds", "gpus", "changes", "values"), MEASURED)
 def test_measured_peaks(gib, shapes, ds, gpus, changes, values):
     predicted = gpu_peak_bytes(run_of(shapes, ds, gpus, changes, **values)) / GIB
     assert 0.97 <= predicted / gib <= 1.05
+
+
+@pytest.mark.parametrize(("gib", "shapes", "ds", "gpus", "changes", "values"), KNOWN_LOW)
+def test_peaks_known_to_be_low(gib, shapes, ds, gpus, changes, values):
+    predicted = gpu_peak_bytes(run_of(shapes, ds, gpus, changes, **values)) / GIB
+    assert 0.94 <= predicted / gib <= 1.0
 
 
 @pytest.mark.parametrize(("gib", "shapes"), [(30.094, ONE_B), (7.73, DEFAULT)])
@@ -104,6 +118,7 @@ def test_padding_of_stages_1_and_2():
     run = Run(flat_model(1_000_000), parse_gpus("1x7xA100"), Zero(stage=2))
     assert aligned_groups(run) == [1_000_006]  # the next multiple of 14
     assert owned_params(run) * 7 == held_params(run) == 1_000_006
+    assert touched_params(run) == 1_000_000  # the one matrix reaches into every rank's partition
 
 
 def test_padding_of_stage_3_is_of_each_parameter():
@@ -182,3 +197,12 @@ def test_precisions_the_device_lacks():
 def test_values_that_are_no_numbers(value):
     with pytest.raises(UsageError, match="reduce_bucket_size"):
         zero_of({"zero_optimization": {"stage": 2, "reduce_bucket_size": value}}, ONE_B)
+
+
+def test_a_plan_from_plain_values():
+    config = {"model_type": "llama", **ROWS["tinyllama-1.1b"]}
+    plan = plan_for(config, "stage2", "2xH200", seq=2048, micro_batch=4, recompute=True)
+    run = run_of(ONE_B, "stage2", 2, seq=2048, micro_batch=4, recompute=True)
+    assert plan.allocated_bytes == gpu_peak_bytes(run) < plan.gpu_worst.num_bytes
+    assert plan.wall_s(2 * plan.step.tokens) == pytest.approx(2 * plan.step.seconds)
+    assert plan_for(config, {"zero_optimization": {"stage": 0}}, "H200").verdict.fits

@@ -7,14 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.planner.test_memory import AUTO, DEFAULT, LIGER, ONE_B, PACKED, RECIPE, run_of
+from tests.unit.planner.test_memory import AUTO, DEFAULT, LIGER, LIVE, ONE_B, PACKED, RECIPE, run_of
 from zerotune.planner import timing
 from zerotune.planner.hardware import parse_gpus
 from zerotune.planner.models import find_model
 from zerotune.planner.timing import step_time
 
 EIGHT_B = find_model("llama-3-8b")
-LIVE = {"stage3_max_live_parameters": 10**10}
 # Seconds of a step on H200; origins as in test_memory.py. The two rows that HOOK_S was fitted to are not here.
 MEASURED = [
     (16384 / 37652, DEFAULT, "stage3_offload", 1, {}, PACKED),
