@@ -16,7 +16,7 @@ from zerotune.ds_config.resolve import read_text
 from zerotune.errors import UsageError
 
 # Packages that rules ask about.
-PACKAGES = ("deepspeed", "transformers", "mup", "wandb", "comet_ml", "tensorboard")
+PACKAGES = ("deepspeed", "transformers", "accelerate", "torch", "peft", "mup", "wandb", "comet_ml", "tensorboard")
 COUNT = click.IntRange(min=1)
 OPTIONS = (
     click.option(

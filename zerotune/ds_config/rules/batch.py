@@ -80,18 +80,24 @@ def batch_product(view):
     bad=[
         case({TRAIN: 9, MICRO: 2}, entry="raw", world_size=2),
         case({TRAIN: 3, MICRO: ...}, entry="raw", world_size=2),
+        case({TRAIN: 4, STEPS: 16}),
+        case({TRAIN: 6, MICRO: 4, STEPS: 1}, entry="raw"),
     ],
-    good=[case({TRAIN: 8, MICRO: 2}, entry="raw", world_size=2)],
+    good=[case({TRAIN: 8, MICRO: 2}, entry="raw", world_size=2), case({TRAIN: 32, STEPS: 16})],
 )
 def batch_not_divisible(view):
-    """With one of three left out, the engine divides, rounds down, and then fails its own check (a098 to a102)."""
+    """With one of three left out, the engine divides, rounds down, and then fails its own check (a098 to a102). Where
+    ranks or flags are unknown, the numbers that are given must still divide it."""
     values, world = triple(view), ranks(view)
-    if not values or world is None or values[0] is None or values.count(None) == 0:
+    if (values and None not in values and world) or view.get("elasticity.enabled"):
         return
-    train, micro, steps = values
-    divisor = (micro or 1) * (steps or 1) * world
-    if divisor > 0 and train > 0 and train % divisor:
-        names = [f"{micro} per rank"] * bool(micro) + [f"{steps} accumulation"] * bool(steps) + [f"{world:g} ranks"]
+    if world is None and view.get("sequence_parallel_size", 1) != 1:
+        return
+    train, micro, steps = values or map(view.number, (TRAIN, MICRO, STEPS))
+    divisor = (micro or 1) * (steps or 1) * (world or 1)
+    if train and divisor > 0 and train > 0 and train % divisor > 0:
+        names = [f"{micro} per rank"] * bool(micro) + [f"{steps} accumulation"] * bool(steps)
+        names += [f"{world or 1:g} ranks"] * bool(world)
         yield Hit(f"/{TRAIN}", {"train": train, "parts": " x ".join(names), "divisor": f"{divisor:g}"})
 
 
@@ -109,7 +115,7 @@ def batch_not_divisible(view):
 def batch_missing(view):
     """An assertion in the parser, under the Trainer too (a103, a104, d04)."""
     if view.judged and view.get(TRAIN) is None and view.get(MICRO) is None:
-        advice = f'"{MICRO}": 1' if view.raw else f'"{MICRO}": "auto"'
+        advice = f'"{MICRO}": 1, unless the program adds it' if view.raw else f'"{MICRO}": "auto"'
         yield Hit("", {"advice": advice})
 
 

@@ -48,6 +48,25 @@ def autotuning_folder(view):
 
 
 @rule(
+    "ZT855",
+    "autotuning-exits",
+    WARNING,
+    keys=("autotuning.enabled", "autotuning.end_profile_step"),
+    message="with autotuning.enabled every run exits after step {last}",
+    help="switch it off, unless the launcher runs it with --autotuning",
+    source="deepspeed 0.19.8 runtime/engine.py:3657, 3705",
+    bad=[raw({"autotuning": {"enabled": True}})],
+    good=[raw({"autotuning": {"enabled": False}})],
+)
+def autotuning_exits(view):
+    """The engine measures, writes autotuning_metric.json, and calls exit() one step after end_profile_step; there is no
+    checkpoint and no error."""
+    last = view.get("autotuning.end_profile_step", 5)
+    if view.flag("autotuning.enabled") and isinstance(last, int):
+        yield Hit("/autotuning/enabled", {"last": last + 1})
+
+
+@rule(
     "ZT854",
     "data-efficiency-argument",
     ERROR,

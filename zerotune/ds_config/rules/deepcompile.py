@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..finding import INFO, WARNING
-from .parallel import COMPILE, raw
+from .parallel import COMPILE, compile_passes, raw
 from .rule import Hit, rule
 
 
@@ -29,16 +29,23 @@ def deepcompile_call(view):
     "deepcompile-stage-0",
     WARNING,
     keys=("compile.deepcompile",),
-    message="deepcompile at stage 0 falls back to torch.compile",
-    help="set ZeRO stage 1 or 3, or use torch.compile yourself",
-    source="deepspeed 0.19.8 runtime/engine.py",
-    bad=[raw({"compile": {"deepcompile": True}})],
-    good=[raw({"compile": {"deepcompile": True}, "zero_optimization": {"stage": 3}})],
-)
+    message="{what} at stage {stage} falls back to torch.compile",
+    help="set ZeRO stage {fit}, or use torch.compile yourself",
+    source="deepspeed 0.19.8 runtime/engine.py:5767-5810",
+    bad=[raw({"compile": {"deepcompile": True}}),
+         raw({"compile": {"deepcompile": True, "passes": ["autosp"]}, "zero_optimization": {"stage": 2}})],
+    good=[raw({"compile": {"deepcompile": True}, "zero_optimization": {"stage": 3}}),
+          raw({"compile": {"deepcompile": True, "passes": ["autosp"]}})],
+)  # fmt: skip
 def deepcompile_stage_0(view):
-    """One line in the log (e035)."""
-    if view.flag("compile.deepcompile") and view.stage == 0:
-        yield Hit("/compile/deepcompile")
+    """One line in the log (e035). The pass autosp has it the other way round: it works at stages 0 and 1."""
+    if not view.flag("compile.deepcompile"):
+        return
+    named = compile_passes(view)
+    if "autosp" in named and view.stage in (2, 3):
+        yield Hit("/compile/passes", {"what": "autosp", "stage": view.stage, "fit": "0 or 1"})
+    elif view.stage == 0 and not {"autosp", "autotp"} & set(named):
+        yield Hit("/compile/deepcompile", {"what": "deepcompile", "stage": 0, "fit": "1 or 3"})
 
 
 @rule(

@@ -19,7 +19,7 @@ def raw(config: dict, **context):
     WARNING,
     keys=("comet.enabled", "wandb.enabled", "tensorboard.enabled"),
     message="{name} needs the package {package} on rank 0; without it rank 0 stops and the others lose their connection",
-    help="pip install {package}, or use the Trainer's report_to",
+    help="pip install {package}{other}",
     source="deepspeed 0.19.8 monitor/",
     bad=[raw({"comet": {"enabled": True}})],
     good=[raw({"comet": {"enabled": False}})],
@@ -28,7 +28,8 @@ def monitor_package(view):
     """The import happens on one rank only (e049, e050)."""
     for name, package in {"comet": "comet_ml", "wandb": "wandb", "tensorboard": "tensorboard"}.items():
         if view.flag(f"{name}.enabled") and package not in view.context.versions:
-            yield Hit(f"/{name}/enabled", {"name": name, "package": package})
+            other = ", or use the Trainer's report_to" if view.context.entry == TRAINER else ""
+            yield Hit(f"/{name}/enabled", {"name": name, "package": package, "other": other})
 
 
 @rule(

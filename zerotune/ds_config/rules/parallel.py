@@ -13,6 +13,12 @@ def raw(config: dict, **context):
     return case(config, entry="raw", **context)
 
 
+def compile_passes(view) -> list:
+    """The passes that are asked for by name; none by default."""
+    named = view.get("compile.passes")
+    return named if isinstance(named, list) else []
+
+
 def tp_block(view) -> dict:
     block = view.block("tensor_parallel")
     inner = block.get("tp", block.get("tensor_parallel"))
@@ -123,12 +129,15 @@ def autotp_batch(view):
     help='add "data_parallel_size": world size / {value}',
     source="deepspeed 0.19.8 __init__.py:543, runtime/config.py:468",
     bad=[raw({"sequence_parallel_size": 2})],
-    good=[raw({"sequence_parallel_size": 2, "data_parallel_size": 2}, world_size=4)],
-)
+    good=[raw({"sequence_parallel_size": 2, "data_parallel_size": 2}, world_size=4),
+          raw({"sequence_parallel_size": 2, "compile": {"deepcompile": True, "passes": ["autosp"]}}, world_size=4)],
+)  # fmt: skip
 def sequence_parallel_alone(view):
-    """The config believes world / sp, the engine trains with the whole world (e043). With both, a mesh is built (e042)."""
+    """The config believes world / sp, the engine trains with the whole world (e043). With both, a mesh is built (e042);
+    the compile pass autosp builds its own groups."""
     size = view.number("sequence_parallel_size")
-    if size and size > 1 and not view.has("data_parallel_size"):
+    autosp = view.flag("compile.deepcompile") and "autosp" in compile_passes(view)
+    if size and size > 1 and not view.has("data_parallel_size") and not autosp:
         yield Hit("/sequence_parallel_size", at_key=True)
 
 

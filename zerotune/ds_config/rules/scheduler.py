@@ -6,6 +6,7 @@ from zerotune.errors import nearest
 
 from ..document import join
 from ..finding import ERROR, WARNING
+from ..history import before
 from ..optimizers import OTHER_SCHEDULERS, SCHEDULERS
 from .rule import Hit, case, rule
 
@@ -19,8 +20,8 @@ def scheduler(type: str, lr: float = 0.001, **params) -> dict:
     return {"optimizer": {"type": "AdamW", "params": {"lr": lr}}, "scheduler": {"type": type, "params": params}}
 
 
-def raw(config: dict):
-    return case(config, entry="raw")
+def raw(config: dict, **context):
+    return case(config, entry="raw", **context)
 
 
 @rule(
@@ -80,8 +81,7 @@ def scheduler_argument(view):
         known = set().union(*SCHEDULERS[name])
         for argument in view.block("scheduler.params"):
             if argument not in known:
-                choices = ", ".join(nearest(argument, known, 3) or sorted(known))
-                facts = {"name": name, "argument": argument, "arguments": choices}
+                facts = {"name": name, "argument": argument, "arguments": ", ".join(sorted(known))}
                 yield Hit(join(PARAMS, argument), facts, at_key=True)
 
 
@@ -114,10 +114,15 @@ def scheduler_argument_missing(view):
     help="write 1 for no warmup",
     source=f"{LR}:734",
     bad=[raw(scheduler("WarmupLR", warmup_num_steps=0)), raw(scheduler("WarmupLR", warmup_num_steps=10.0))],
-    good=[raw(scheduler("WarmupLR", warmup_num_steps=1))],
+    good=[
+        raw(scheduler("WarmupLR", warmup_num_steps=1)),
+        raw(scheduler("WarmupLR", warmup_num_steps=0), versions={"deepspeed": "0.19.2"}),
+    ],
 )
 def warmup_steps(view):
-    """A ValueError since 0.19.6, for 10.0 too (c076, c077)."""
+    """A ValueError since 0.19.3, for 10.0 too (c076, c077); before, anything below 2 was taken as 2."""
+    if view.deepspeed and before(view.deepspeed, "0.19.3"):
+        return
     value = view.get("scheduler.params.warmup_num_steps")
     name = view.get("scheduler.type")
     if (

@@ -58,6 +58,8 @@ def unread(view, violation) -> bool:
     client = view.raw and view.context.client_optimizer
     if at.startswith("/optimizer/params"):
         return view.get("optimizer.type") is None or bool(client)
+    if at == "/scheduler/params/warmup_num_steps" and isinstance(value, float):  # ZT624 reports it
+        return True
     if at.startswith("/scheduler/params"):
         unbuilt = view.raw and view.get("optimizer.type") is None and not client
         return view.get("scheduler.type") is None or unbuilt

@@ -61,9 +61,9 @@ def offload_drops_gradients(view):
     good=[case({"bf16": {"enabled": True}, **zero(2)}, entry="raw", versions={"deepspeed": "0.19.8"})],
 )
 def reused_submodule_gradients(view):
-    """Reported for several ranks, up to 0.19.3, with a fix proposed in pull request 8245; ordinary language models
+    """Reported for several ranks, 0.18.3 to 0.19.3, with a fix proposed in pull request 8245; ordinary language models
     call each module once."""
-    version = within(view, "deepspeed", "0.18.9", "0.19.4")
+    version = within(view, "deepspeed", "0.18.3", "0.19.4")
     if version and view.stage == 2 and view.precision == "bf16":
         yield Hit("/zero_optimization/stage", {"version": version})
 
