@@ -125,7 +125,7 @@ def listed(helps: list) -> str:
 def line(one: Candidate) -> str:
     run = one.run
     about = f"{one.ds}, micro batch {run.micro_batch}{', recompute' if run.recompute else ''}"
-    return f"{about:<46}{one.tokens_per_s:>12,.0f} tokens/s  {amount(one.gpu_bytes)} a GPU, {amount(one.host_bytes)} a node"
+    return f"{about:<52}{one.tokens_per_s:>12,.0f} tokens/s  {amount(one.gpu_bytes)} a GPU, {amount(one.host_bytes)} a node"
 
 
 def row(one: Candidate, model: str) -> dict:

@@ -3,6 +3,7 @@
 
 memory_gib: what torch.cuda.get_device_properties().total_memory shows, a few per cent below the name.
 bf16, fp16, fp32: dense peak in TFLOP/s, as the Trainer would use them (no sparsity; fp32 without TF32).
+MI250 is one of the two dies of a card, which torch shows as one device.
 memory_gbs: device memory in GB/s. peer_gbs: to another GPU of the node, each direction, all links together
 (NVLink, Infinity Fabric; PCIe where there is none). pcie_gbs: host to device, each direction, as measured of pinned
 memory: about 0.85 of the link's raw rate. network_gbs: of one node, each direction, unless the user says otherwise.

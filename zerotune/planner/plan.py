@@ -18,7 +18,7 @@ from .timing import StepTime, step_time
 GPU_BAND, HOST_BAND = 0.05, 0.13
 ERROR_BAND = (
     "GPU peaks -5 % to +3 % (17 measured runs), host -12 % to 0 % (7), "
-    "steps -27 % to +13 %, half of them within 10 % (15, two of which were fitted to), "
+    "steps -27 % to +13 %, half of them within 9 % (14, two of which were fitted to), "
     "on H200, 0.2B to 8B, 1 and 2 GPUs; other devices and more ranks are not measured yet"
 )
 LEFT_OUT = (

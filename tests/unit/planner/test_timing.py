@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.planner.test_memory import AUTO, DEFAULT, LIGER, LIVE, ONE_B, PACKED, RECIPE, run_of
+from tests.unit.planner.test_memory import DEFAULT, LIGER, LIVE, ONE_B, PACKED, RECIPE, run_of
 from zerotune.planner import timing
 from zerotune.planner.hardware import parse_gpus
 from zerotune.planner.models import find_model
@@ -24,7 +24,14 @@ MEASURED = [
     (0.487, ONE_B, "stage2", 1, {}, {"seq": 2048, "micro_batch": 16, **LIGER}),
     (0.749, ONE_B, "stage3_offload", 1, {}, {"seq": 2048, "micro_batch": 8, **LIGER}),
     (0.617, ONE_B, "stage3", 2, {}, {"seq": 2048, "micro_batch": 16, **LIGER}),
-    (0.900, EIGHT_B, "stage3", 2, AUTO, {"seq": 4096, "micro_batch": 2, **LIGER}),
+    (
+        0.900,
+        EIGHT_B,
+        "stage3",
+        2,
+        {"stage3_prefetch_bucket_size": 250_000_000},
+        {"seq": 4096, "micro_batch": 2, **LIGER},
+    ),
     (0.840, EIGHT_B, "stage3", 2, LIVE, {"seq": 4096, "micro_batch": 2, **LIGER}),
     (1.202, EIGHT_B, "stage3", 2, LIVE, {"seq": 4096, "micro_batch": 3, **LIGER}),
     (8.2, EIGHT_B, "stage3_offload_optimizer", 2, {}, {"seq": 4096, "micro_batch": 8, "recompute": True, **LIGER}),
