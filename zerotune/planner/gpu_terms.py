@@ -11,7 +11,7 @@ from .run import Run
 # Moments per weight, in numbers of 4 bytes. Adam keeps two (ops/adam/fused_adam.py), Lion and SGD with momentum one.
 MOMENTS = {"adamw": 2, "adam": 2, "lamb": 2, "lion": 1, "sgd": 1, "adagrad": 1, "muon": 1}
 MIB, GIB = 2**20, 2**30
-HOST_MOVED = "on the host"
+DDP_BUCKET = 500_000_000
 
 
 def param_bytes(run: Run) -> int:
@@ -83,9 +83,12 @@ def reduce_bucket_bytes(run: Run) -> int:
 
 def reduce_scatter_bytes(run: Run) -> int:
     """Stage 3 over several ranks: the bucket's padded copy that reduce_scatter_coalesced makes
-    (runtime/comm/coalesced_collectives.py)."""
-    if run.zero.stage < 3 or run.world == 1:
+    (runtime/comm/coalesced_collectives.py). Stage 0: a flat copy of 500 million gradients at a time
+    (runtime/engine.py:3921)."""
+    if run.world == 1 or run.zero.stage in (1, 2):
         return 0
+    if run.zero.stage == 0:
+        return min(DDP_BUCKET, run.shapes.num_trainable) * run.grad_bytes_each
     return min(run.zero.reduce_bucket_size, run.shapes.num_trainable) * run.bytes_each
 
 
@@ -98,9 +101,12 @@ def step_grad_bytes(run: Run) -> int:
     """The step's own copies of the owned gradients: flattened, and that in fp32 (stage_1_and_2.py:3114-3118).
 
     Stage 3 does it one sub-group at a time (stage3.py, _prepare_sub_group). Under fp32 `.to` copies nothing.
+    Stage 0 in 16 bits: an fp32 copy of each gradient, then all of them flattened (runtime/fp16/fused_optimizer.py:286).
     """
-    if run.zero.cpu_optimizer or run.zero.stage == 0:
+    if run.zero.cpu_optimizer:
         return 0
+    if run.zero.stage == 0:
+        return 0 if run.precision == "fp32" else owned_params(run) * 8
     owned = max(sub_groups(run), default=0) if run.zero.stage == 3 else owned_params(run)
     flat = owned * run.grad_bytes_each
     return flat if run.grad_bytes_each == 4 else flat + owned * 4

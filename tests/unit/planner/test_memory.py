@@ -114,6 +114,13 @@ def test_measured_host_memory_of_both_offloads(gib, shapes):
     assert host_peak_bytes(run_of(shapes, "stage3_offload", **PACKED)) / GIB == pytest.approx(gib, rel=0.13)
 
 
+def test_step_of_stage_0_holds_fp32_gradients_twice():
+    """2 of weights, 4 + 8 of states, 2 + 4 + 4 of gradients: 24 bytes a parameter."""
+    run = Run(flat_model(10**9), parse_gpus("H200"), Zero(), seq=1)
+    assert gpu_peak(run, "steady step", allocated_only=True).moment == "optimizer step"
+    assert gpu_peak_bytes(run) == 24 * 10**9
+
+
 def test_padding_of_stages_1_and_2():
     run = Run(flat_model(1_000_000), parse_gpus("1x7xA100"), Zero(stage=2))
     assert aligned_groups(run) == [1_000_006]  # the next multiple of 14
