@@ -46,6 +46,8 @@ class _Parser:
     def read(self) -> None:
         if self.document.text.startswith("\ufeff"):
             self.report("byte-order-mark", (0, 1), repair=(0, 1, ""))
+        if self.document.text.startswith("version https://git-lfs"):
+            self.report("lfs-pointer", (0, len("version")))
         if len(self.tokens) > MAX_TOKENS:
             self.report("too-large", self.tokens[-1].span, limit=MAX_TOKENS)
         self.skip_comments()

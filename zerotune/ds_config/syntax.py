@@ -20,6 +20,7 @@ MISTAKES = {
     "empty-file": Mistake(
         "there is no config in it", 'write at least {{"zero_optimization": {{"stage": 2}}}}', False, True
     ),
+    "lfs-pointer": Mistake("this is a pointer of Git LFS, not the config", "run git lfs pull", False, True),
     "trailing-text": Mistake(
         "there is text after the end of the config", "delete it, or look for a brace closed too early", False, True
     ),

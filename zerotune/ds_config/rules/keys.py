@@ -57,12 +57,14 @@ def other_version(view, name: str, where: str) -> dict | None:
     return dated(".".join(filter(None, (where, name))), listed(view.deepspeed))
 
 
-def misspelt_as(name: str, where: str, version: str | None = None) -> str | None:
-    """The key of the same block that was most likely meant, of those that this version has."""
+def misspelt_as(name: str, where: str, value: object, version: str | None = None) -> str | None:
+    """The key of the same block that was most likely meant, of those that this version has. A number is no block."""
     node = schema(version)
     for part in where.split(".") if where else ():
         node = node.get("properties", {}).get(part, {})
-    choices = [key for key, child in node.get("properties", {}).items() if "x-removed" not in child]
+    choices = [
+        key for key, child in node.get("properties", {}).items() if "x-removed" not in child and fits(child, value)
+    ]
     folded = {key.lower().replace("_", "").replace("-", ""): key for key in choices}
     plain = name.lower().replace("_", "").replace("-", "").replace(" ", "")
     if plain in folded:
@@ -74,6 +76,15 @@ def misspelt_as(name: str, where: str, version: str | None = None) -> str | None
     close = nearest(name, choices, 1, cutoff)
     longer = [key for key in choices if len(key) > 8 and (name.startswith(key) or key.startswith(name))]
     return next(iter(close or longer), None)
+
+
+def fits(node: dict, value: object) -> bool:
+    """Whether a block stands where a block is read, and a plain value where a plain value is."""
+    types = node.get("type", [])
+    block = "object" in ([types] if isinstance(types, str) else types) or "properties" in node
+    return (
+        value is None or block == isinstance(value, dict) or (block and isinstance(value, bool) and "boolean" in types)
+    )
 
 
 def home_of(name: str, where: str, version: str | None = None) -> list[str]:
@@ -138,7 +149,7 @@ def misspelt_key(view):
     for violation, name, where, severity in unknown(view):
         version = view.deepspeed
         elsewhere = other_version(view, name, where) or home_of(name, where, version)
-        meant = None if elsewhere else misspelt_as(name, where, version)
+        meant = None if elsewhere else misspelt_as(name, where, violation.value, version)
         if meant:
             facts = {"name": name, "where": place(where), "does": does(severity), "meant": meant}
             fix = None if meant in view.block(where or "") else Fix("rename", violation.pointer, meant)
@@ -167,7 +178,7 @@ def unknown_key(view):
         entry = other_version(view, name, where)
         if entry:
             facts |= of_other_version(entry, view.deepspeed)
-        elif home_of(name, where, view.deepspeed) or misspelt_as(name, where, view.deepspeed):
+        elif home_of(name, where, view.deepspeed) or misspelt_as(name, where, violation.value, view.deepspeed):
             continue
         else:
             facts |= {"when": "", "todo": nearest_key(name, view.deepspeed)}
@@ -194,8 +205,8 @@ def renaming(entry: dict, pointer: str, view) -> Fix | None:
 def nearest_key(name: str, version: str | None) -> str:
     """Advice about a key that no version has."""
     known = homes(version).get(name) or ()
-    if known:
-        return f"it is a key of {', '.join(map(place, known[:4]))}"
+    if known:  # `enabled` is a key of many blocks
+        return f"it is a key of {', '.join(map(place, known))}" if len(known) <= 4 else "delete it"
     close = nearest(name, [path.rpartition(".")[2] for path in fields(version)], 1, 0.85)
     return f"did you mean {close[0]} of {place(homes(version).get(close[0], ('',))[0])}?" if close else "delete it"
 

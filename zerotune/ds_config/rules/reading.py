@@ -115,6 +115,14 @@ _row(
 )
 
 
+_row(
+    "ZT027",
+    "lfs-pointer",
+    "A clone without Git LFS has three lines that name the file instead of the file.",
+    "version https://git-lfs.github.com/spec/v1\noid sha256:8d25\nsize 801\n",
+)
+
+
 @rule(
     "ZT025",
     "top-not-object",
