@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import click
@@ -55,8 +56,8 @@ def command(model, gpus, ds, search, lora_rank, host_ram, devices, tokens, outpu
         raise UsageError("give either --ds TEMPLATE_OR_FILE for one plan, or --best to search the templates")
     if search and plot:
         raise UsageError("--plot draws one plan: give --ds instead of --best")
-    if tokens is not None and tokens <= 0:
-        raise UsageError(f"--tokens {tokens:g} must be above 0")
+    if tokens is not None and not 0 < tokens < math.inf:
+        raise UsageError(f"--tokens {tokens:g} must be above 0, and a number")
     cluster = parse_gpus(gpus, devices, host_ram)
     shapes = find_model(model)
     if lora_rank is not None:
@@ -66,7 +67,7 @@ def command(model, gpus, ds, search, lora_rank, host_ram, devices, tokens, outpu
     if search:
         return show_best(shapes, cluster, given, model, output)
     source = resolve(ds)
-    if not source.config:
+    if not source.config and "".join(source.text.split()) != "{}":
         raise UsageError(f"{ds} is no config that DeepSpeed could read; see zerotune-config validate {ds}")
     run = run_of(shapes, cluster, zero_of(source.config, shapes, ds), source.config, given)
     return show_one(run, ds, tokens, output, plot)
@@ -153,7 +154,7 @@ def run_of(shapes: Shapes, cluster: Cluster, zero: Zero, config: dict, given: di
         cluster=cluster,
         zero=zero,
         precision=given["precision"] or precision_of(config, cluster),
-        grad_accum=config.get("data_types", {}).get("grad_accum_dtype"),
+        grad_accum=grad_accum_of(config),
         optimizer=optimizer_of(given["optimizer"], config),
         seq=min(2048, shapes.max_positions) if given["seq"] is None else given["seq"],
         micro_batch=number("micro_batch", "train_micro_batch_size_per_gpu"),
@@ -173,6 +174,14 @@ def precision_of(config: dict, cluster: Cluster) -> str:
             return kind
     device = cluster.device
     return "bf16" if device.bf16 else "fp16" if device.fp16 else "fp32"
+
+
+def grad_accum_of(config: dict) -> str | None:
+    block = config.get("data_types")
+    value = block.get("grad_accum_dtype") if isinstance(block, dict) else None
+    if value is not None and value not in PRECISIONS:
+        raise UsageError(f"data_types.grad_accum_dtype is {value!r}; it may be {', '.join(PRECISIONS)}")
+    return value
 
 
 def optimizer_of(flag: str | None, config: dict) -> str:

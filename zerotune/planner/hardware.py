@@ -16,7 +16,7 @@ from zerotune.errors import UsageError, nearest
 from .device_rows import ALIASES, DEVICES, Device
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
-MOST = 10**6
+MOST, MOST_BYTES = 10**6, 2**60
 
 
 @dataclass(frozen=True)
@@ -125,10 +125,10 @@ def parse_bytes(text: str, flag: str) -> int:
         close = nearest(unit, [key + "b" for key in UNITS if key]) if found else []
         hint = f"; nearest unit: {', '.join(close)}" if close else ""
         raise UsageError(f"{flag} {text!r} is no amount of memory; write 512GB or 1TiB{hint}")
-    amount = int(float(found.group(1)) * UNITS[unit])
-    if amount <= 0:
-        raise UsageError(f"{flag} {text!r} must be above 0")
-    return amount
+    amount = float(found.group(1)) * UNITS[unit]
+    if not 1 <= amount < MOST_BYTES:
+        raise UsageError(f"{flag} {text!r} must be above 0, and no more than a machine can have")
+    return int(amount)
 
 
 def local() -> Cluster:

@@ -95,6 +95,31 @@ def test_a_config_file_decides_what_flags_leave_open(call, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[1]", "is no config that DeepSpeed could read"),
+        ('{"zero_optimization": true}', "zero_optimization is True"),
+        ('{"zero_optimization": {"stage": 9}}', "zero_optimization.stage is 9"),
+        ('{"zero_optimization": {"stage": 3, "offload_param": {"device": "disk"}}}', "none, cpu or nvme"),
+        ('{"train_micro_batch_size_per_gpu": -4}', "--micro-batch -4 must be 1 or more"),
+        ('{"data_types": {"grad_accum_dtype": "fp64"}}', "grad_accum_dtype is 'fp64'"),
+    ],
+)
+def test_configs_that_cannot_be_planned(call, tmp_path, text, expected):
+    path = tmp_path / "ds.json"
+    path.write_text(text)
+    code, _, err = call("--model", "gpt2", "--gpus", "H100", "--ds", str(path))
+    assert code == 2 and expected in err and err.count("\n") == 1
+
+
+def test_an_empty_config_is_stage_0(call, tmp_path):
+    path = tmp_path / "ds.json"
+    path.write_text("{}")
+    code, out, _ = call("--model", "gpt2", "--gpus", "H100", "--ds", str(path))
+    assert code == 0 and "stage 0" in out
+
+
+@pytest.mark.parametrize(
     ("flags", "expected"),
     [
         (("--model", "lama-2-70b"), "nearest known: llama-2-70b"),
@@ -105,6 +130,8 @@ def test_a_config_file_decides_what_flags_leave_open(call, tmp_path):
         (("--seq", "0"), "must be 1 or more"),
         (("--micro-batch", "-1"), "must be 1 or more"),
         (("--tokens", "-5"), "must be above 0"),
+        (("--tokens", "nan"), "must be above 0"),
+        (("--tokens", "inf"), "must be above 0"),
         (("--lora-rank", "0"), "must be 1 or more"),
         (("--optimizer", "adamm"), "nearest: adam"),
         (("--ds", "stag3"), "stage3"),
