@@ -16,6 +16,7 @@ HISTORY_FILE = Path(__file__).with_name("deepspeed.history.json")
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 
 
+@cache
 def numbers(version: str) -> tuple[int, ...]:
     """0.19.8+cu12 -> (0, 19, 8); 0.19.1rc1 -> (0, 19, 1)."""
     parts = version.split("+")[0].split(".")[:3]

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from .document import join
-from .history import before, nearest_listed, numbers, schema_at, table
+from .history import before, dated, nearest_listed, numbers, schema_at, table
 from .schema_check import broken
 
 SCHEMA_FILE = Path(__file__).with_name("deepspeed.schema.json")
@@ -31,6 +31,7 @@ def _newest() -> dict:
     return json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
 
 
+@cache
 def listed(version: str | None) -> str:
     """The version whose keys stand for this one. Needs the table of changes only below the newest."""
     newest = _newest()["x-deepspeed"]
@@ -40,6 +41,18 @@ def listed(version: str | None) -> str:
 def unlisted(version: str | None) -> bool:
     """Whether another version stands for this one."""
     return version is not None and numbers(listed(version)) != numbers(version)
+
+
+def read_by(version: str | None, config: dict, path: str = "") -> dict:
+    """The config without keys that only other DeepSpeed versions read. The newest one gets it as it is."""
+    if listed(version) == schema()["x-deepspeed"]:
+        return config
+    kept = {}
+    for name, value in config.items():
+        here = f"{path}.{name}" if path else str(name)
+        if not dated(here, listed(version)):
+            kept[name] = read_by(version, value, here) if isinstance(value, dict) else value
+    return kept
 
 
 def published(version: str | None = None) -> dict:

@@ -7,7 +7,7 @@ from functools import cached_property
 from .context import RAW, TRAINER, Context
 from .document import Document, join, split
 from .pydantic_reading import reads_as
-from .schema import Violation, fields, violations
+from .schema import Violation, fields, read_by, violations
 
 MISSING = object()
 
@@ -16,13 +16,15 @@ class View:
     """A document in a context, with lookups that never raise.
 
     judged: there is a config to judge; false when the text is too broken for that.
+    written: all of it; config: without keys that came or went in another DeepSpeed version than this one.
     """
 
     def __init__(self, document: Document, context: Context):
         self.document = document
         self.context = context
         self.judged = isinstance(document.value, dict) and document.judgeable
-        self.config: dict = document.value if self.judged else {}
+        self.written: dict = document.value if self.judged else {}
+        self.config: dict = read_by(self.deepspeed, self.written)
 
     @property
     def raw(self) -> bool:
@@ -36,7 +38,7 @@ class View:
     @cached_property
     def violations(self) -> list[Violation]:
         """Where the config breaks the schema; empty when there is no config to judge."""
-        return violations(self.config, self.deepspeed) if self.config else []
+        return violations(self.written, self.deepspeed) if self.written else []
 
     def get(self, path: str, default: object = None) -> object:
         """The value at a dotted path; `default` when a part is missing or is no block."""
@@ -48,8 +50,8 @@ class View:
         return node
 
     def get_pointer(self, pointer: str, default: object = None) -> object:
-        """The value at a JSON pointer; lists are entered by index."""
-        node: object = self.config
+        """The value at a JSON pointer, as written; lists are entered by index."""
+        node: object = self.written
         for part in split(pointer):
             if isinstance(node, list) and part.isdigit() and int(part) < len(node):
                 node = node[int(part)]

@@ -108,6 +108,23 @@ def test_defaults_by_version(path, version, default):
     assert fields(version)[path].node["default"] == default
 
 
+@pytest.mark.parametrize(
+    "config", [{"data_types": {"param_dtype": "bf16"}}, {"checkpoint": {"writer": {"type": "fast"}}}]
+)
+def test_values_of_keys_that_a_version_ignores_are_no_errors(config):
+    # Seen on the engines: 0.16.9 accepts both.
+    findings = check({**MICRO, **config}, Context(entry="raw", versions={"deepspeed": "0.16.9"}))
+    assert {finding.severity for finding in findings} == {WARNING}
+    findings = check({**MICRO, **config}, Context(entry="raw", versions={"deepspeed": "0.19.8"}))
+    assert ERROR in {finding.severity for finding in findings}
+
+
+def test_a_cyclic_dict_ends_for_an_old_version_too():
+    config = {**MICRO, "zero_optimization": {}}
+    config["zero_optimization"]["zero_optimization"] = config
+    assert check(config, Context(entry="raw", versions={"deepspeed": "0.16.9"}))
+
+
 def test_clipping_by_default_began_in_0_19_3():
     assert found({}, "0.19.2", "ZT850") == []
     assert len(found({}, "0.19.3", "ZT850")) == 1

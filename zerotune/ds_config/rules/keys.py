@@ -253,9 +253,11 @@ def two_names_of_one_key(view):
     """A ValidationError in the parser: the second one counts as unknown."""
     for path, field in fields(view.deepspeed).items():
         other = field.node.get("x-alias-of")
+        if not other:
+            continue
         twin = f"{field.where}.{other}"
         # Plain DeepSpeed drops "auto" before it looks.
         dropped = view.raw and "auto" in (view.get(path), view.get(twin))
-        if other and view.has(path) and view.has(twin) and not dropped:
+        if view.has(path) and view.has(twin) and not dropped:
             pointer = join("", path).replace(".", "/")
             yield Hit(pointer, {"name": field.name, "other": other}, at_key=True, fix=Fix("remove", pointer))
