@@ -25,11 +25,11 @@ def process_bytes(run: Run) -> int:
     return int((2.0 if run.world == 1 else 2.9) * GIB)
 
 
-def _groups(run: Run) -> list[int]:
+def _groups(run: Run) -> tuple[int, ...]:
     """Owned elements of each flat buffer: sub-groups at stage 3, optimizer groups below."""
     if run.zero.stage == 3:
         return sub_groups(run)
-    return [numel // run.world for numel in aligned_groups(run)]
+    return tuple(numel // run.world for numel in aligned_groups(run))
 
 
 def host_master_bytes(run: Run) -> int:
@@ -66,7 +66,7 @@ def host_grad_buffer_bytes(run: Run) -> int:
         return pinned_bytes(run, owned_params(run) * run.grad_bytes_each)
     total = pinned_bytes(run, largest_param(run) * run.bytes_each)
     if run.accumulation > 1:
-        groups = [(param, count) for param, count in run.shapes.groups() if param.trainable]
+        groups = [(param, count) for param, count in run.shapes.groups if param.trainable]
         total += sum(pinned_bytes(run, p.numel * run.bytes_each) * count for p, count in groups) // run.world
     return total
 
@@ -90,7 +90,7 @@ def host_build_bytes(run: Run) -> int:
         return 0
     return sum(
         pinned_bytes(run, partition_numel(param.numel, run.world) * run.bytes_each) * count
-        for param, count in run.shapes.groups()
+        for param, count in run.shapes.groups
     )
 
 

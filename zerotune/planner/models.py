@@ -24,10 +24,16 @@ def find_model(name: str) -> Shapes:
     Raises:
         UsageError: no such row or file, no JSON, fields missing or absurd.
     """
+    found, where = find_config(name)
+    return read_model(found, where)
+
+
+def find_config(name: str) -> tuple[dict, str]:
+    """The config.json's dict that a name stands for, and what to call it in messages. Raises as find_model does."""
     row = ROWS.get(name.lower()) or ROWS.get(_plain(name))
     path = Path(name).expanduser()
     if row is not None and not path.exists():
-        return read_model(row, name)
+        return row, name
     if path.is_dir():
         path = path / "config.json"
     if not path.exists():
@@ -42,7 +48,7 @@ def find_model(name: str) -> Shapes:
         raise UsageError(f"--model: {path} is no JSON: {problem}") from None
     if not isinstance(config, dict):
         raise UsageError(f"--model: {path} holds no object, so it is no config.json of a model")
-    return read_model(config, str(path))
+    return config, str(path)
 
 
 def _plain(name: str) -> str:

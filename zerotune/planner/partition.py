@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import lru_cache
+
 from .run import Run
-from .shapes import Param
+from .shapes import Shapes
 
 NCCL_ALIGNMENT = 2  # elements: stage_1_and_2.py:387
 
 
-def decay_groups(run: Run) -> list[int]:
-    """Trainable parameters with and without weight decay: the Trainer's two optimizer groups (trainer.py:1408)."""
-    sums = {True: 0, False: 0}
-    for param, count in run.shapes.groups():
-        if param.trainable:
-            sums[param.decays] += param.numel * count
-    return [numel for numel in sums.values() if numel]
+@lru_cache(maxsize=64)
+def _in_order(shapes: Shapes, decays: bool) -> tuple[int, ...]:
+    """Sizes of the trainable parameters of one optimizer group: the Trainer puts those with weight decay first, each
+    group in the model's order (trainer.py:1408)."""
+    sizes: list[int] = []
+    for block in shapes.blocks:
+        kept = [
+            param.numel
+            for param in block.params
+            if param.trainable and replace(param, name=block.prefix + param.name).decays == decays
+        ]
+        sizes += kept * len(block.indices)
+    return tuple(sizes)
 
 
 def aligned_groups(run: Run) -> list[int]:
     """Elements of each flat group of stages 1 and 2, padded to 2 x ranks (stage_1_and_2.py:441-446)."""
     step = NCCL_ALIGNMENT * run.world
-    return [-(-numel // step) * step for numel in decay_groups(run)]
+    sums = (sum(_in_order(run.shapes, decays)) for decays in (True, False))
+    return [-(-numel // step) * step for numel in sums if numel]
 
 
 def partition_numel(numel: int, ranks: int) -> int:
@@ -31,7 +41,7 @@ def partition_numel(numel: int, ranks: int) -> int:
 def _partitioned(run: Run, trainable_only: bool) -> int:
     return sum(
         partition_numel(param.numel, run.world) * count
-        for param, count in run.shapes.groups()
+        for param, count in run.shapes.groups
         if param.trainable or not trainable_only
     )
 
@@ -58,14 +68,19 @@ def owned_params(run: Run) -> int:
 def touched_params(run: Run) -> int:
     """Stage 2: elements of all parameters that reach into one rank's partition, each counted whole: what
     grads_in_partition holds (stage_1_and_2.py:2186-2192). Of the rank with most."""
-    totals = [0] * run.world
-    step = NCCL_ALIGNMENT * run.world
+    return _touched(run.shapes, run.world)
+
+
+@lru_cache(maxsize=64)
+def _touched(shapes: Shapes, world: int) -> int:
+    totals = [0] * world
+    step = NCCL_ALIGNMENT * world
     for decays in (True, False):
-        kept = [param.numel for param in _in_order(run, decays)]
-        size = -(-sum(kept) // step) * step // run.world
+        sizes = _in_order(shapes, decays)
+        width = -(-sum(sizes) // step) * step // world
         start = 0
-        for numel in kept:
-            for rank in range(start // size, (start + numel - 1) // size + 1):
+        for numel in sizes:
+            for rank in range(start // width, (start + numel - 1) // width + 1):
                 totals[rank] += numel
             start += numel
     return max(totals)
@@ -74,36 +89,28 @@ def touched_params(run: Run) -> int:
 def persistent_params(run: Run) -> int:
     """Elements that stay whole on every rank under stage 3: parameters up to the threshold (parameter_offload.py:317)."""
     limit = run.zero.param_persistence_threshold
-    return sum(param.numel * count for param, count in run.shapes.groups() if param.numel <= limit)
+    return sum(param.numel * count for param, count in run.shapes.groups if param.numel <= limit)
 
 
 def largest_param(run: Run) -> int:
-    return max(param.numel for param, _ in run.shapes.groups())
+    return max(param.numel for param, _ in run.shapes.groups)
 
 
-def sub_groups(run: Run) -> list[int]:
+def sub_groups(run: Run) -> tuple[int, ...]:
     """Elements of each sub-group of stage 3: closed by the parameter that reaches sub_group_size (stage3.py:1211)."""
+    return _sub_groups(run.shapes, run.world, run.zero.sub_group_size)
+
+
+@lru_cache(maxsize=64)
+def _sub_groups(shapes: Shapes, world: int, size: int) -> tuple[int, ...]:
     found = []
     for decays in (True, False):
         current = 0
-        for param in _in_order(run, decays):
-            current += partition_numel(param.numel, run.world)
-            if current >= run.zero.sub_group_size:
+        for numel in _in_order(shapes, decays):
+            current += partition_numel(numel, world)
+            if current >= size:
                 found.append(current)
                 current = 0
         if current:
             found.append(current)
-    return found
-
-
-def _in_order(run: Run, decays: bool):
-    for block in run.shapes.blocks:
-        kept: list[Param] = [
-            param for param in block.params if param.trainable and _full(block.prefix, param).decays == decays
-        ]
-        for _ in block.indices:
-            yield from kept
-
-
-def _full(prefix: str, param: Param) -> Param:
-    return Param(prefix + param.name, param.shape, param.layer_norm)
+    return tuple(found)

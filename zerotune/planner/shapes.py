@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 # What transformers.Trainer gives no weight decay, besides every bias and nn.LayerNorm (trainer.py:1416, 5.24).
 NO_DECAY = re.compile(r"bias|layernorm|rmsnorm|(?:^|\.)norm(?:$|\.)|_norm(?:$|\.)")
@@ -21,7 +22,7 @@ class Param:
     expert: bool = False
     trainable: bool = True
 
-    @property
+    @cached_property
     def numel(self) -> int:
         return math.prod(self.shape)
 
@@ -44,9 +45,10 @@ class Block:
         return sum(param.numel for param in self.params)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Shapes:
-    """A model. Sizes are of the whole model, before any parallelism.
+    """A model. Sizes are of the whole model, before any parallelism. Compared and hashed by identity, so that what is
+    counted once can be remembered.
 
     blocks: in the order of named_parameters(); shared tensors once.
     ffn: width between the matrices of a dense feed-forward; moe_ffn: of one expert; shared_ffn: of shared experts.
@@ -87,33 +89,32 @@ class Shapes:
             for index in block.indices:
                 prefix = block.prefix.format(index)
                 for param in block.params:
-                    yield Param(prefix + param.name, param.shape, param.layer_norm, param.expert, param.trainable)
+                    yield replace(param, name=prefix + param.name)
 
-    def groups(self) -> Iterator[tuple[Param, int]]:
+    @cached_property
+    def groups(self) -> tuple[tuple[Param, int], ...]:
         """Every kind of parameter with how often it is there: the short form of params()."""
-        for block in self.blocks:
-            for param in block.params:
-                prefixed = block.prefix.replace("{}", "0") + param.name
-                yield (
-                    Param(prefixed, param.shape, param.layer_norm, param.expert, param.trainable),
-                    len(block.indices),
-                )
+        return tuple(
+            (replace(param, name=block.prefix.replace("{}", "0") + param.name), len(block.indices))
+            for block in self.blocks
+            for param in block.params
+        )
 
-    @property
+    @cached_property
     def num_params(self) -> int:
-        return sum(param.numel * count for param, count in self.groups())
+        return sum(param.numel * count for param, count in self.groups)
 
-    @property
+    @cached_property
     def num_trainable(self) -> int:
-        return sum(param.numel * count for param, count in self.groups() if param.trainable)
+        return sum(param.numel * count for param, count in self.groups if param.trainable)
 
-    @property
+    @cached_property
     def num_active(self) -> int:
         """Parameters that one token meets: of the experts only the chosen ones."""
         share = self.active_experts / self.experts if self.experts else 0
-        return round(sum(p.numel * count * (share if p.expert else 1) for p, count in self.groups()))
+        return round(sum(p.numel * count * (share if p.expert else 1) for p, count in self.groups))
 
-    @property
+    @cached_property
     def largest_layer(self) -> int:
         """Parameters of the largest repeated module."""
         return max(block.numel for block in self.blocks)

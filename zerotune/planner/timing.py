@@ -118,7 +118,7 @@ def launch_s(run: Run) -> float:
 def hook_s(run: Run) -> float:
     """The host's time in DeepSpeed's hooks: for each trainable tensor, for each micro batch; under stage 3 recompute
     fetches and releases a third time."""
-    tensors = sum(count for param, count in run.shapes.groups() if param.trainable)
+    tensors = sum(count for param, count in run.shapes.groups if param.trainable)
     return tensors * HOOK_S[run.zero.stage] * (1.5 if run.recompute and run.zero.stage == 3 else 1)
 
 
