@@ -7,6 +7,7 @@ is no number counts as rejected@nan, since the run is worthless.
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import os
 import select
@@ -162,6 +163,7 @@ def _warm_up(with_trainer: bool) -> None:
     from deepspeed.utils import logger
 
     import_module("torch._dynamo")  # the first step of any torch optimizer imports it: 3 s in every fork
+    import_module("deepspeed.runtime.zero.muon.muon_optimizer")  # torch.compile on import; every sanity check needs it
     if with_trainer:
         for name in ("trainer", "models.llama.modeling_llama", "integrations.deepspeed"):
             import_module(f"transformers.{name}")
@@ -169,6 +171,11 @@ def _warm_up(with_trainer: bool) -> None:
     operators = ("CPUAdamBuilder", "FusedAdamBuilder", "CPUAdagradBuilder")
     for operator in (*operators, "ShareMemCommBuilder") if on_cpu() else operators:
         get_accelerator().create_op_builder(operator).load(verbose=False)
+    import cpuinfo
+
+    facts = cpuinfo.get_cpu_info()  # starts a Python of its own; the op builders ask in every fork
+    cpuinfo.get_cpu_info = lambda: facts
+    gc.freeze()  # accelerate collects garbage at each start; what is loaded here is none
     assert deepspeed.__version__
 
 
