@@ -56,19 +56,34 @@ def optimizer_bytes(run: Run) -> int:
     return 0 if run.zero.cpu_optimizer else owned_params(run) * 4 * MOMENTS[run.optimizer]
 
 
+def reduces_eagerly(run: Run) -> bool:
+    """Stage 1 reduces each gradient as it comes only with overlap_comm, and only in the last micro batch of a step
+    (stage_1_and_2.py:975-981); otherwise all gradients are there before the first is reduced."""
+    return run.zero.stage >= 2 or (run.zero.stage == 1 and run.zero.overlap_comm and run.accumulation == 1)
+
+
 def grad_partition_bytes(run: Run) -> int:
     """Gradients kept for the step. Stage 3: grad_partitions_flat_buffer, there from the start (stage3.py:791).
 
-    Stage 2: grads_in_partition, allocated at the first reduced bucket (stage_1_and_2.py:2192), with the whole of each
-    parameter that reaches into the partition; with data_types.grad_accum_dtype fp32 the partition itself
-    (stage_1_and_2.py:1262). Stages 0 and 1
-    keep every gradient whole. With the optimizer on the host stages 2 and 3 keep none, stage 1 the whole ones.
+    Stages 1 and 2: grads_in_partition, allocated at the first reduced bucket (stage_1_and_2.py:2192), with the whole of
+    each parameter that reaches into the partition; with data_types.grad_accum_dtype fp32 the partition itself
+    (stage_1_and_2.py:1262). Stage 0, and stage 1 unless it reduces eagerly, keep every gradient whole. With the
+    optimizer on the host none is kept after its reduction.
     """
-    if run.zero.stage <= 1:
+    if not reduces_eagerly(run):
         return run.shapes.num_trainable * run.grad_bytes_each
+    return _reduced_bytes(run)
+
+
+def reduced_copy_bytes(run: Run) -> int:
+    """Stage 1 that doesn't reduce eagerly: the partition's gradients once more."""
+    return _reduced_bytes(run) if run.zero.stage == 1 and not reduces_eagerly(run) else 0
+
+
+def _reduced_bytes(run: Run) -> int:
     if run.zero.cpu_optimizer:
         return 0
-    whole = run.zero.stage == 2 and run.grad_bytes_each == run.bytes_each
+    whole = run.zero.stage < 3 and run.grad_bytes_each == run.bytes_each
     return (touched_params(run) if whole else owned_params(run)) * run.grad_bytes_each
 
 

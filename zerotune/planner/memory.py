@@ -49,6 +49,7 @@ WEIGHTS = (
 MOMENTS = (("optimizer moments", gpu.optimizer_bytes),)
 LIVE = (("gathered weights", gpu.live_param_bytes),)
 GRADS = (("gradients", gpu.grad_partition_bytes),)
+REDUCED = (("reduced gradients", gpu.reduced_copy_bytes),)
 BUCKETS = (("reduce buckets", gpu.reduce_bucket_bytes), ("gradient to the host", gpu.offload_grad_bytes))
 OUTSIDE = (
     ("allocator rounding", gpu.rounding_bytes),
@@ -89,7 +90,8 @@ def _step_moments(run: Run, moments: tuple) -> dict[str, tuple]:
             *resident,
             *LIVE,
             *GRADS,
-            *(_between(run) if run.zero.stage < 3 else ()),
+            *REDUCED,
+            *(_between(run) if run.zero.stage == 2 else ()),
             *BUCKETS,
             ("reduce-scatter copy", gpu.reduce_scatter_bytes),
             ("activations", backward_activation_bytes),
@@ -101,6 +103,7 @@ def _step_moments(run: Run, moments: tuple) -> dict[str, tuple]:
             *MOMENTS,
             *LIVE,
             *GRADS,
+            *REDUCED,
             *_kept_buckets(run),
             ("fp32 gradients of the step", gpu.step_grad_bytes),
         ),

@@ -12,25 +12,25 @@ NCCL_ALIGNMENT = 2  # elements: stage_1_and_2.py:387
 
 
 @lru_cache(maxsize=64)
-def _in_order(shapes: Shapes, decays: bool) -> tuple[int, ...]:
-    """Sizes of the trainable parameters of one optimizer group: the Trainer puts those with weight decay first, each
-    group in the model's order (trainer.py:1408)."""
-    sizes: list[int] = []
+def _groups(shapes: Shapes, by_decay: bool) -> tuple[tuple[int, ...], ...]:
+    """Sizes of the trainable parameters by optimizer group, in the model's order.
+
+    One group when the config names the optimizer (transformers, integrations/deepspeed.py:577); else the Trainer's
+    two, those with weight decay first (trainer.py:1408).
+    """
+    sizes: dict[bool, list[int]] = {True: [], False: []}
     for block in shapes.blocks:
-        kept = [
-            param.numel
-            for param in block.params
-            if param.trainable and replace(param, name=block.prefix + param.name).decays == decays
-        ]
-        sizes += kept * len(block.indices)
-    return tuple(sizes)
+        kept = [replace(param, name=block.prefix + param.name) for param in block.params if param.trainable]
+        for _ in block.indices:
+            for param in kept:
+                sizes[param.decays or not by_decay].append(param.numel)
+    return tuple(tuple(group) for group in sizes.values() if group)
 
 
 def aligned_groups(run: Run) -> list[int]:
     """Elements of each flat group of stages 1 and 2, padded to 2 x ranks (stage_1_and_2.py:441-446)."""
     step = NCCL_ALIGNMENT * run.world
-    sums = (sum(_in_order(run.shapes, decays)) for decays in (True, False))
-    return [-(-numel // step) * step for numel in sums if numel]
+    return [-(-sum(sizes) // step) * step for sizes in _groups(run.shapes, run.zero.groups_by_decay)]
 
 
 def partition_numel(numel: int, ranks: int) -> int:
@@ -68,15 +68,14 @@ def owned_params(run: Run) -> int:
 def touched_params(run: Run) -> int:
     """Stage 2: elements of all parameters that reach into one rank's partition, each counted whole: what
     grads_in_partition holds (stage_1_and_2.py:2186-2192). Of the rank with most."""
-    return _touched(run.shapes, run.world)
+    return _touched(run.shapes, run.world, run.zero.groups_by_decay)
 
 
 @lru_cache(maxsize=64)
-def _touched(shapes: Shapes, world: int) -> int:
+def _touched(shapes: Shapes, world: int, by_decay: bool) -> int:
     totals = [0] * world
     step = NCCL_ALIGNMENT * world
-    for decays in (True, False):
-        sizes = _in_order(shapes, decays)
+    for sizes in _groups(shapes, by_decay):
         width = -(-sum(sizes) // step) * step // world
         start = 0
         for numel in sizes:
@@ -98,15 +97,15 @@ def largest_param(run: Run) -> int:
 
 def sub_groups(run: Run) -> tuple[int, ...]:
     """Elements of each sub-group of stage 3: closed by the parameter that reaches sub_group_size (stage3.py:1211)."""
-    return _sub_groups(run.shapes, run.world, run.zero.sub_group_size)
+    return _sub_groups(run.shapes, run.world, run.zero.sub_group_size, run.zero.groups_by_decay)
 
 
 @lru_cache(maxsize=64)
-def _sub_groups(shapes: Shapes, world: int, size: int) -> tuple[int, ...]:
+def _sub_groups(shapes: Shapes, world: int, size: int, by_decay: bool) -> tuple[int, ...]:
     found = []
-    for decays in (True, False):
+    for sizes in _groups(shapes, by_decay):
         current = 0
-        for numel in _in_order(shapes, decays):
+        for numel in sizes:
             current += partition_numel(numel, world)
             if current >= size:
                 found.append(current)

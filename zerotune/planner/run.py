@@ -16,7 +16,10 @@ NONE = "none"
 
 @dataclass(frozen=True)
 class Zero:
-    """The keys of zero_optimization that move bytes, under DeepSpeed's names; counts are elements."""
+    """The keys of zero_optimization that move bytes, under DeepSpeed's names; counts are elements.
+
+    groups_by_decay: the config names no optimizer, so the Trainer makes one, with a group for what isn't decayed.
+    """
 
     stage: int = 0
     offload_optimizer: str = NONE
@@ -32,6 +35,7 @@ class Zero:
     max_live_parameters: int = 1_000_000_000
     sub_group_size: int = 1_000_000_000
     hpz: int = 1
+    groups_by_decay: bool = False
 
     def __post_init__(self):
         if self.offload_param != NONE and self.stage < 3:
@@ -161,7 +165,7 @@ def zero_of(config: dict, shapes: Shapes, name: str = "the config") -> Zero:
         if found[device] not in (NONE, "cpu", "nvme"):
             raise UsageError(f"{name}: {device}.device is {found[device]!r}; it may be none, cpu or nvme")
     pins = [block[device].get("pin_memory", True) for device in DEVICES if isinstance(block.get(device), dict)]
-    return Zero(**found, pin_memory=any(pins))
+    return Zero(**found, pin_memory=any(pins), groups_by_decay="optimizer" not in config)
 
 
 def _number(value, key: str, name: str) -> int:

@@ -41,14 +41,17 @@ ONE_B = llama(2048, 5632, 22, 32, 4, 32000, False)
 
 
 def run_of(shapes, ds: str, gpus: int = 1, changes: dict | None = None, **values) -> Run:
-    block = {**resolve(ds).config["zero_optimization"], **(changes or {})}
-    return Run(shapes, parse_gpus(f"{gpus}xH200"), zero_of({"zero_optimization": block}, shapes), **values)
+    config = resolve(ds).config
+    config = {**config, "zero_optimization": {**config["zero_optimization"], **(changes or {})}}
+    return Run(shapes, parse_gpus(f"{gpus}xH200"), zero_of(config, shapes), **values)
 
 
 @pytest.mark.parametrize(("stage", "expected_gb"), [(0, 120), (1, 31.4), (2, 16.6), (3, 1.9)])
 def test_table_of_the_zero_paper(stage, expected_gb):
     """7.5 B parameters on 64 GPUs (arXiv 1910.02054, figure 1): weights, gradients and states, mixed precision."""
-    run = Run(flat_model(7_500_000_000), parse_gpus("8x8xV100"), Zero(stage=stage), precision="fp16")
+    run = Run(
+        flat_model(7_500_000_000), parse_gpus("8x8xV100"), Zero(stage=stage, overlap_comm=False), precision="fp16"
+    )
     terms = (gpu.param_bytes, gpu.grad_partition_bytes, gpu.master_bytes, gpu.optimizer_bytes)
     assert sum(term(run) for term in terms) / 1e9 == pytest.approx(expected_gb, abs=0.05)
 
@@ -126,6 +129,22 @@ def test_padding_of_stages_1_and_2():
     assert aligned_groups(run) == [1_000_006]  # the next multiple of 14
     assert owned_params(run) * 7 == held_params(run) == 1_000_006
     assert touched_params(run) == 1_000_000  # the one matrix reaches into every rank's partition
+
+
+def test_stage_1_keeps_whole_gradients_unless_it_reduces_as_they_come():
+    eager = Run(flat_model(10**9), parse_gpus("8xA100"), Zero(stage=1))
+    assert gpu.grad_partition_bytes(eager) == 2 * touched_params(eager) and gpu.reduced_copy_bytes(eager) == 0
+    for late in (replace(eager, accumulation=2), replace(eager, zero=replace(eager.zero, overlap_comm=False))):
+        assert gpu.grad_partition_bytes(late) == 2 * 10**9
+        assert gpu.reduced_copy_bytes(late) == 2 * touched_params(late)
+
+
+def test_one_optimizer_group_when_the_config_names_the_optimizer():
+    named = Run(ONE_B, parse_gpus("2xA100"), zero_of({"optimizer": {}, "zero_optimization": {"stage": 2}}, ONE_B))
+    unnamed = Run(ONE_B, parse_gpus("2xA100"), zero_of({"zero_optimization": {"stage": 2}}, ONE_B))
+    norms = (2 * 22 + 1) * 2048
+    assert aligned_groups(named) == [ONE_B.num_params]
+    assert aligned_groups(unnamed) == [ONE_B.num_params - norms, norms]
 
 
 def test_padding_of_stage_3_is_of_each_parameter():
