@@ -54,40 +54,24 @@ def prepare(argv: list[str], resolved):
     from zerotune.checkpointing.shard_plan import parse_size
     from zerotune.preflight import output_folder
     from zerotune.reporting import wandb_run
+    from zerotune.training import resume as resume_from
     from zerotune.training import setup
 
     args = setup.parse(argv, resolved)
     checked_dtype(args.run.export_dtype)  # hours later would be too late
     parse_size(args.run.export_max_shard_size)
     wanted, overwrite = args.training["resume_from_checkpoint"], args.run.overwrite_output_dir
-    folder = Path(args.training["output_dir"] or "")
+    folder = Path(args.training["output_dir"] or "").expanduser()
     if args.training["output_dir"] is None:
         if wanted in ("true", "last"):
             raise UsageError(f"--resume_from_checkpoint {wanted} needs --output_dir, the run to continue.")
         folder = ranks.from_rank_0(lambda: output_folder.choose(Path(resolved.name).stem))
-    resume = resume_point(wanted, folder) if wanted else None
+    resume = resume_from.point(wanted, folder, args.training) if wanted else None
     output_folder.check(folder, overwrite, resuming=bool(wanted))
     training_args = setup.training_arguments(args, resolved, folder)
     if ranks.rank() == 0 and "wandb" in training_args.report_to:
         ranks.say(f"W&B: {wandb_run.prepare(folder)}")
     return args, training_args, resume
-
-
-def resume_point(wanted: str, run: Path) -> Path:
-    """The complete checkpoint to continue from; it must come from the same number of ranks."""
-    from zerotune.checkpointing import completion, saving
-
-    found, passed_over = saving.find(wanted, run)
-    for line in passed_over:
-        ranks.say(f"resume: passed over {line}")
-    wrote = completion.world_size_of(found)
-    if wrote != ranks.world_size():
-        raise UsageError(
-            f"--resume_from_checkpoint {found}: {wrote} rank(s) wrote it and this job has {ranks.world_size()}. "
-            f"DeepSpeed's shards fit the same number only: start {wrote}."
-        )
-    ranks.say(f"resume: {found}")
-    return found
 
 
 def make_trainer(args, training_args, parts, resume: Path | None):
@@ -103,11 +87,11 @@ def make_trainer(args, training_args, parts, resume: Path | None):
     from zerotune.training.trainer import ZeroTrainer
 
     folder, limit = Path(training_args.output_dir), args.training["save_total_limit"]
+    overwrite = (args.run.overwrite_output_dir, resume is not None)
     if ranks.rank() == 0:
-        output_folder.prepare(folder, args.run.overwrite_output_dir, resuming=resume is not None)
         sixteen_bit = training_args.bf16 or training_args.fp16
         need = output_folder.run_bytes(parts.num_parameters, sixteen_bit, limit, args.run.export)
-        output_folder.require_room(folder, *need)
+        output_folder.require_room(folder, *need, freed=output_folder.bytes_to_free(folder, *overwrite))
     ranks.wait_for_all()
     text_config = parts.model.config.get_text_config()
     per_token = flops.flops_per_token(
@@ -125,6 +109,9 @@ def make_trainer(args, training_args, parts, resume: Path | None):
         meter=meter,
     )
     trainer.remove_callback(PrinterCallback)
+    if ranks.rank() == 0:  # last: whatever is refused above must not cost the old run
+        output_folder.prepare(folder, *overwrite)
+    ranks.wait_for_all()
     return trainer
 
 

@@ -88,7 +88,7 @@ class Checkpoints(TrainerCallback):
             self._delete_old(run, keep=state.best_model_checkpoint)
 
     def _delete_old(self, run: Path, keep: str | None) -> None:
-        if not self.limit:
+        if self.limit is None or self.limit < 1:  # transformers: no limit
             return
         for folder in checkpoints(run)[: -self.limit]:
             if keep is None or folder != Path(keep):

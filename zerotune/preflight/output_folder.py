@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -9,6 +10,11 @@ from pathlib import Path
 from zerotune.errors import UsageError
 
 FINISHED = "train_results.json"
+# What a run writes at the top of its folder. Any of SIGNS says that a run made the folder, so that the rest is its own.
+SIGNS = (FINISHED, "metrics.jsonl", "ds_config.json")
+OWN_FILES = (*SIGNS, "all_results.json", "eval_results.json")
+OWN_FOLDERS = ("model", "wandb", "export_shards")
+CHECKPOINT = re.compile(r"checkpoint-\d+")
 
 
 def choose(template: str, base: Path = Path("runs")) -> Path:
@@ -25,14 +31,19 @@ def check(folder: Path, overwrite: bool, resuming: bool) -> None:
     Raises:
         UsageError: a finished run or other files are there, or the folder cannot be written.
     """
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"--output_dir {folder} is a file. Name a folder.")
-    if folder.is_dir() and not overwrite and not resuming:
-        _refuse_what_is_there(folder)
-    _require_writable(folder)
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise UsageError(f"--output_dir {folder} is a file. Name a folder.")
+        if folder.is_dir() and not resuming:
+            _refuse_foreign(folder)
+            if not overwrite:
+                _refuse_run(folder)
+        _require_writable(folder)
+    except OSError as error:
+        raise UsageError(f"--output_dir {folder} cannot be used: {error.strerror}.") from error
 
 
-def _refuse_what_is_there(folder: Path) -> None:
+def _refuse_run(folder: Path) -> None:
     if (folder / FINISHED).exists():
         raise UsageError(
             f"--output_dir {folder} holds a finished run. Name another folder, or add --overwrite_output_dir to delete it."
@@ -45,10 +56,29 @@ def _refuse_what_is_there(folder: Path) -> None:
         )
 
 
+def _refuse_foreign(folder: Path) -> None:
+    """Somebody else's model/ or checkpoint-5/ must be neither replaced by the export nor deleted."""
+    foreign = [path.name for path in own_paths(folder) if path.name not in OWN_FILES]
+    if foreign and not _made_by_a_run(folder):
+        raise UsageError(
+            f"--output_dir {folder} holds {', '.join(sorted(foreign)[:4])} and no sign of a run ({', '.join(SIGNS)}), so "
+            "it may be yours and is not replaced. Name another folder."
+        )
+
+
+def _made_by_a_run(folder: Path) -> bool:
+    saved = (path / "trainer_state.json" for path in folder.glob("checkpoint-*"))
+    return any((folder / name).is_file() for name in SIGNS) or any(path.is_file() for path in saved)
+
+
+def own_paths(folder: Path) -> list[Path]:
+    """What bears the name of something that a run writes."""
+    names = (*OWN_FILES, *OWN_FOLDERS)
+    return [path for path in folder.iterdir() if path.name in names or CHECKPOINT.fullmatch(path.name)]
+
+
 def _require_writable(folder: Path) -> None:
-    existing = folder
-    while not existing.exists():
-        existing = existing.parent
+    existing = _nearest_existing(folder)
     try:
         with tempfile.TemporaryFile(dir=existing):
             pass
@@ -56,15 +86,30 @@ def _require_writable(folder: Path) -> None:
         raise UsageError(f"--output_dir {folder} cannot be written: {existing}: {error.strerror}.") from error
 
 
+def _nearest_existing(folder: Path) -> Path:
+    while not folder.exists():
+        folder = folder.parent
+    return folder
+
+
 def prepare(folder: Path, overwrite: bool, resuming: bool) -> None:
-    """Create the folder; with `overwrite`, delete what a run left in it (its own files only)."""
+    """Create the folder; with `overwrite`, delete what a run left in it (its own files only, links not followed)."""
     if overwrite and not resuming and folder.is_dir():
-        for path in folder.iterdir():
-            if path.name.startswith("checkpoint-") or path.name in {"model", "wandb"}:
+        for path in own_paths(folder):
+            if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
-            elif path.name in {FINISHED, "metrics.jsonl", "ds_config.json", "all_results.json", "eval_results.json"}:
+            else:
                 path.unlink()
     folder.mkdir(parents=True, exist_ok=True)
+
+
+def bytes_to_free(folder: Path, overwrite: bool, resuming: bool) -> int:
+    """Bytes that `prepare` will delete."""
+    if resuming or not overwrite or not folder.is_dir():
+        return 0
+    kept = [path for path in own_paths(folder) if not path.is_symlink()]
+    files = [file for path in kept for file in (path.rglob("*") if path.is_dir() else [path])]
+    return sum(file.stat().st_size for file in files if file.is_file() and not file.is_symlink())
 
 
 def checkpoint_bytes(num_parameters: int, sixteen_bit: bool) -> int:
@@ -82,18 +127,22 @@ def run_bytes(num_parameters: int, sixteen_bit: bool, save_total_limit: int | No
     Without a limit the first two are counted: how many more will come depends on flags that the user may stop early.
     """
     each = checkpoint_bytes(num_parameters, sixteen_bit)
-    count = 2 if save_total_limit is None else save_total_limit + 1
+    limited = save_total_limit is not None and save_total_limit > 0  # as transformers reads it
+    count = save_total_limit + 1 if limited else 2
     exported = 4 * num_parameters * export
     return count * each + exported, f"{count} checkpoints of {_size(each)}" + (" and the export" if export else "")
 
 
-def require_room(folder: Path, needed: int, what: str) -> None:
-    """Compare what the run will write with the free space of its disk.
+def require_room(folder: Path, needed: int, what: str, freed: int = 0) -> None:
+    """Compare what the run will write with the free space of its disk, before anything is deleted.
+
+    Args:
+        freed: bytes that the run will delete first.
 
     Raises:
         UsageError: less is free than needed.
     """
-    free = shutil.disk_usage(folder).free
+    free = shutil.disk_usage(_nearest_existing(folder)).free + freed
     if free < needed:
         raise UsageError(
             f"--output_dir {folder}: {_size(free)} free, {_size(needed)} needed ({what}). "
