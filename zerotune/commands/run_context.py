@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import click
 
 from zerotune.commands.deepspeed_version import OPTION as DEEPSPEED_VERSION
 from zerotune.commands.deepspeed_version import chosen, installed
+from zerotune.commands.run_facts import run_facts
 from zerotune.ds_config import Context
 from zerotune.ds_config.context import ENTRIES, TRAINER
-from zerotune.ds_config.flags import parse_flags
-from zerotune.ds_config.resolve import read_text
 from zerotune.errors import UsageError
 
 # Packages that rules ask about.
@@ -29,9 +25,9 @@ OPTIONS = (
     click.option(
         "--training-args",
         metavar="FLAGS",
-        help='Flags of the run, in quotes: "--bf16 true ...", or @FILE: a launch script.',
+        help='Flags or launch line of the run, in quotes: "--bf16 true ...", or @FILE: a script, or JSON or YAML of them.',
     ),
-    click.option("--model", metavar="FILE", help="The model's config.json, or its folder."),
+    click.option("--model", metavar="MODEL", help="The model's config.json, its folder, or a known name."),
     click.option("--zero-init", is_flag=True, default=None, help="The model is built under deepspeed.zero.Init."),
     click.option("--client-optimizer", metavar="CLASS", help="Optimizer class passed to deepspeed.initialize."),
     click.option(
@@ -56,31 +52,26 @@ def context_of(
     deepspeed_version: str | None = None,
     **known,
 ) -> Context:
-    """What the options say about the run."""
+    """What the options say about the run; --world-size and --nodes count before a launch line."""
+    facts = None if training_args is None else run_facts(training_args)
+    if facts is not None:
+        known["world_size"] = known.get("world_size") or facts.ranks
+        known["nodes"] = known.get("nodes") or facts.nodes
     return Context(
         entry=entry or TRAINER,
-        training_args=None if training_args is None else flags_of(training_args),
+        training_args=None if facts is None else facts.training_args,
+        unknown=frozenset() if facts is None else facts.unknown,
         model=None if model is None else model_facts(model),
         versions=versions_of(versions, deepspeed_version),
         **known,
     )
 
 
-def flags_of(text: str) -> dict[str, object]:
-    """Flags as typed, or from @FILE."""
-    return parse_flags(read_text(Path(text[1:]), text[1:]) if text.startswith("@") else text)
-
-
 def model_facts(name: str) -> dict:
-    """The model's config.json as a dict."""
-    path = Path(name) / "config.json" if Path(name).is_dir() else Path(name)
-    try:
-        facts = json.loads(read_text(path, str(path)))
-    except ValueError as problem:
-        raise UsageError(f"--model: {path} is no JSON: {problem}") from None
-    if not isinstance(facts, dict):
-        raise UsageError(f"--model: {path} is no config.json of a model")
-    return facts
+    """A config.json as a dict: of a file, a folder or a known name."""
+    from zerotune.planner.models import find_config
+
+    return find_config(name)[0]
 
 
 def versions_of(versions: str | None, deepspeed: str | None) -> dict[str, str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from .hidden_size import hidden_size
+
 TRAINER = "trainer"
 ACCELERATE = "accelerate"
 RAW = "raw"
@@ -40,6 +42,7 @@ class Context:
     training_args: values of transformers.TrainingArguments; None = unknown. Names that are missing have
         the defaults of transformers.
     explicit: names of training_args that the user typed; None = all of them.
+    unknown: names of TrainingArguments that are given a value which nobody can tell from here ($LR of a script).
     model: facts of the model's config.json (hidden_size, num_attention_heads ...).
     client_optimizer: class name of an optimizer passed to deepspeed.initialize.
     zero_init: the model is built under deepspeed.zero.Init.
@@ -51,6 +54,7 @@ class Context:
     nodes: int | None = None
     training_args: dict | None = None
     explicit: frozenset | None = None
+    unknown: frozenset = frozenset()
     model: dict | None = None
     client_optimizer: str | None = None
     zero_init: bool | None = None
@@ -58,10 +62,15 @@ class Context:
 
     def argument(self, name: str):
         """The value of a TrainingArguments field: given, else transformers' default. None when unknown."""
-        if self.training_args is None:
+        if self.training_args is None or name in self.unknown:
             return None
         value = self.training_args.get(name)
         return TRAINING_DEFAULTS.get(name) if value is None else value
+
+    @property
+    def hidden_size(self) -> int | None:
+        """The size that "auto" buckets are made of; None when it isn't known."""
+        return None if self.model is None else hidden_size(self.model, nested=self.entry == TRAINER)
 
     def typed(self, name: str) -> bool:
         """True when the user typed this TrainingArguments field himself."""

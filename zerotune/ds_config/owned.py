@@ -54,13 +54,15 @@ def owned(view) -> list[Owned]:
     add("gradient_accumulation_steps", "gradient_accumulation_steps", context.argument("gradient_accumulation_steps"))
     add("gradient_clipping", "max_grad_norm", context.argument("max_grad_norm"))
     betas = [context.argument("adam_beta1"), context.argument("adam_beta2")]
+    betas = None if None in betas else betas
     add("optimizer.params.lr", "learning_rate", context.argument("learning_rate"))
     add("optimizer.params.betas", "adam_beta1 and --adam_beta2", betas, "adam_beta1", "adam_beta2")
     add("optimizer.params.eps", "adam_epsilon", context.argument("adam_epsilon"))
     add("optimizer.params.weight_decay", "weight_decay", context.argument("weight_decay"))
     add("scheduler.params.warmup_max_lr", "learning_rate", context.argument("learning_rate"))
     for kind in ("fp16", "bf16"):
-        value = bool(context.argument(kind) or context.argument(f"{kind}_full_eval"))
+        asked = (context.argument(kind), context.argument(f"{kind}_full_eval"))
+        value = True if any(asked) else None if None in asked else False
         add(f"{kind}.enabled", kind, value, kind, f"{kind}_full_eval")
     steps = context.argument("max_steps")
     if isinstance(steps, int) and steps > 0:

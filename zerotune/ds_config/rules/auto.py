@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..context import ACCELERATE, TRAINER
 from ..document import dotted, join
 from ..finding import ERROR, INFO, WARNING
+from ..hidden_size import is_missing
 from ..reading import BITWISE
 from ..schema import fields, is_filled
 from .rule import Hit, case, rule
@@ -178,17 +179,28 @@ def gather_auto(view):
     message='{key} is "auto", but the model\'s config has no hidden_size to make it of',
     help="write a number of elements",
     source="transformers 5.24 integrations/deepspeed.py:196, accelerate 1.15 accelerator.py:2336",
-    bad=[case({"zero_optimization": {"stage": 2, "reduce_bucket_size": "auto"}}, model={"d_model": 512})],
-    good=[case({"zero_optimization": {"stage": 2, "reduce_bucket_size": "auto"}}, model={"hidden_size": 512})],
+    bad=[
+        case({"zero_optimization": {"stage": 2, "reduce_bucket_size": "auto"}}, model={"model_type": "musicgen"}),
+        case(
+            {"zero_optimization": {"stage": 2, "reduce_bucket_size": "auto"}},
+            model={"model_type": "llava", "text_config": {"hidden_size": 512}},
+            entry="accelerate",
+        ),
+    ],
+    good=[
+        case({"zero_optimization": {"stage": 2, "reduce_bucket_size": "auto"}}, model=facts)
+        for facts in ({"hidden_size": 512}, {"model_type": "gpt2", "n_embd": 768}, {"text_config": {}})
+    ],
 )
 def auto_without_hidden_size(view):
     """Both take it from the model: hidden_size squared and its kin. A nested text_config is seen by the Trainer only."""
     model = view.context.model
     if view.raw or model is None:
         return
-    places = [model] + ([model.get("text_config") or {}] if view.context.entry == TRAINER else [])
-    if any(name in place for place in places for name in ("hidden_size", "hidden_sizes")):
+    if not is_missing(model, nested=view.context.entry == TRAINER):
         return
+    # Code of the model's own may give the size under another name.
+    severity = WARNING if "auto_map" in model else ERROR
     for name in ("reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"):
         if view.get(f"zero_optimization.{name}") == "auto":
-            yield Hit(f"/zero_optimization/{name}")
+            yield Hit(f"/zero_optimization/{name}", severity=severity)
