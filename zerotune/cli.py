@@ -64,8 +64,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run(arguments: list[str] | None = None) -> int:
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        code = cli.main(arguments, prog_name="zerotune-config", standalone_mode=False)
+        code = cli.main(arguments or ["--help"], prog_name="zerotune-config", standalone_mode=False)
         sys.stdout.flush()
         return code or 0
     except UsageError as mistake:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from zerotune.checkpointing import export_command
 from zerotune.cli import VERBS, run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,6 +45,17 @@ def test_help_names_every_verb(call):
     code, out, _ = call("--help")
     assert code == 0
     assert all(verb in out for verb in VERBS)
+
+
+def test_without_a_verb_the_help_is_shown(call):
+    assert call() == call("--help")
+
+
+def test_export_without_arguments_is_one_line(capsys):
+    with pytest.raises(SystemExit) as ended:
+        export_command.main([])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "zerotune-export: Missing argument 'CHECKPOINT' (see zerotune-export --help)\n"
 
 
 @pytest.mark.parametrize("verb", VERBS)

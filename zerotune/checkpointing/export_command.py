@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
         _say_interrupted(arguments or sys.argv[1:])
         sys.exit(EXIT_INTERRUPTED)
     except click.ClickException as error:
-        error.show()
+        click.echo(f"zerotune-export: {error.format_message().rstrip('.')} (see zerotune-export --help)", err=True)
         sys.exit(EXIT_USAGE)
     except UsageError as error:
         click.echo(f"zerotune-export: {error}", err=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 
+from zerotune.errors import nearest
+
 from .tokens import Token
 
 _PYTHON_WORDS = {"True": True, "False": False, "None": None, "TRUE": True, "FALSE": False, "yes": True, "no": False}
@@ -53,7 +55,8 @@ def word_value(text: str) -> tuple[str, object, str, str]:
     if _NUMBER_LIKE.match(text):
         value = _number_like(text)
         return "number-syntax", value, f"{text} is not a JSON number", f"write {json.dumps(value)}"
-    return "bare-word", text, f"{_short(text)} has no quotes", f"write {json.dumps(_short(text))}"
+    better = nearest(text, _LITERALS, 1, 0.76) or [json.dumps(_short(text), ensure_ascii=False)]
+    return "bare-word", text, f"{_short(text)} has no quotes", f"write {better[0]}"
 
 
 def _number_like(text: str) -> int | float:

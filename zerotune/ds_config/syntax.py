@@ -27,7 +27,7 @@ MISTAKES = {
     "comment": Mistake("JSON has no comments", "delete it"),
     "nesting": Mistake("nested more than {limit} levels deep", "a DeepSpeed config needs at most five", False, True),
     "string-syntax": Mistake("{what}", r"write it with JSON escapes: \n, \t, \", \\"),
-    "single-quotes": Mistake("strings need double quotes", "write {better}"),
+    "single-quotes": Mistake('strings need straight double quotes: "', "write {better}"),
     "python-literal": Mistake("{what}", "{todo}"),
     "not-finite": Mistake("{what}", "{todo}"),
     "infinity": Mistake("{word}", "{todo}"),

@@ -89,6 +89,11 @@ def test_syntax_is_repaired_and_order_kept():
     assert len(after.text.splitlines()) == len(text.splitlines())
 
 
+def test_typographic_quotes_become_straight_ones():
+    text = "{“zero_optimization”: {„stage“: 2}, “train_batch_size”: ‘auto’}"
+    assert json.loads(fix(text, Context()).text) == {"zero_optimization": {"stage": 2}, "train_batch_size": "auto"}
+
+
 def test_comments_stay_unless_json_needs_them_gone():
     text = '{\n  // why\n  "zero_optimization": {"stage": "2"}, # note\n  "train_batch_size": 8, "gradient_clipping": 1\n}\n'
     after = fix(text, Context(entry="raw"))

@@ -57,6 +57,7 @@ def found(text: str) -> list[tuple]:
         ('{"a": 1} // end', [("comment", 1, 10)]),
         ('{"a": 1 /* open', [("comment", 1, 9)]),
         ("{'a': 1}", [("single-quotes", 1, 2)]),
+        ("{“a b”: ‘c’}", [("single-quotes", 1, 2), ("single-quotes", 1, 9)]),
         ('{"a": True}', [("python-literal", 1, 7)]),
         ('{"a": NaN}', [("not-finite", 1, 7)]),
         ('{"a": -Infinity}', [("infinity", 1, 7)]),
@@ -93,6 +94,11 @@ def test_several_mistakes_in_one_pass_and_the_value_survives():
         "trailing-comma",
     ]
     assert parse(text).value == {"a": True, "b": [1, 2], "c": 0.5}
+
+
+@pytest.mark.parametrize(("word", "advice"), [("tru", "write true"), ("Flase", "write false"), ("cpu", 'write "cpu"')])
+def test_a_bare_word_near_a_literal_is_taken_for_it(word, advice):
+    assert [problem.help for problem in parse(f'{{"a": {word}}}').problems] == [advice]
 
 
 def test_places_of_keys_and_values():

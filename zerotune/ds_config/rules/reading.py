@@ -63,7 +63,7 @@ _row(
     "\ufeff" + GOOD,
 )
 _row("ZT004", "comment", "JSON has no comments. Hjson, which plain DeepSpeed reads, has them.", '{"a": 1} // note')
-_row("ZT005", "single-quotes", "JSON strings and keys stand in double quotes.", "{'a': 1}")
+_row("ZT005", "single-quotes", "JSON strings and keys stand in straight double quotes.", "{'a': 1}")
 _row("ZT006", "python-literal", "A Python dict was pasted: JSON writes true, false and null.", '{"a": True}')
 _row("ZT007", "not-finite", "NaN is no JSON and no useful value. json.load reads it, other tools do not.", '{"a": NaN}')
 _row(
