@@ -24,7 +24,7 @@ def reader():
         yield Sources, read_release
     finally:
         sys.path.remove(str(READER))
-        for name in ("constants", "elsewhere", "follow", "models", "sources", "table"):
+        for name in ("constants", "elsewhere", "follow", "models", "running", "sources", "table"):
             sys.modules.pop(name, None)
 
 
