@@ -15,6 +15,7 @@ import pytest
 
 from zerotune.checkpointing import export_command
 from zerotune.cli import VERBS, run
+from zerotune.ds_config import check
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = [sys.executable, "-c", "from zerotune.cli import main; main()"]
@@ -56,6 +57,14 @@ def test_export_without_arguments_is_one_line(capsys):
         export_command.main([])
     assert ended.value.code == 2
     assert capsys.readouterr().err == "zerotune-export: Missing argument 'CHECKPOINT' (see zerotune-export --help)\n"
+
+
+def test_an_empty_file_is_answered_with_a_command_that_writes_a_clean_one(call, tmp_path):
+    advice = check("")[0].help.split(" prints")[0].split()
+    path = tmp_path / "ds.json"
+    assert advice[0] == "zerotune-config"
+    path.write_text(call(*advice[1:])[1])
+    assert call("validate", str(path))[0] == 0
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -285,6 +294,7 @@ def test_diff_by_meaning(call, tmp_path):
     code, out, _ = call("diff", "stage2", "stage3")
     assert code == 1
     assert "zero_optimization.stage  2 -> 3" in out.splitlines()
+    assert "allgather_bucket_size  200000000 -> nothing" in out, "stage 3 never looks at it"
     assert call("diff", "stage2", "stage2")[0] == 0
     assert call("diff", "stage2", "stag3")[0] == 2
 

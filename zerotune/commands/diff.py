@@ -13,7 +13,7 @@ EPILOG = """\b
 Example:
   $ zerotune-config diff stage2 stage3
   zero_optimization.stage  2 -> 3
-  zero_optimization.allgather_bucket_size  200000000 -> 500000000 (default)
+  zero_optimization.allgather_bucket_size  200000000 -> nothing
   ...
 \b
 Exit codes: 0 the same meaning, 1 different, 2 usage.

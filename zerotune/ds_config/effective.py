@@ -58,9 +58,9 @@ def effective(source: str | dict | ResolvedConfig, context: Context | None = Non
 def differences(old: tuple, new: tuple) -> list[tuple[str, Setting | None, Setting | None]]:
     """Keys whose values differ between two pairs of source and context, in the schema's order.
 
-    A key that only one side lists counts by its default.
+    A key that only one side lists, or that only one side's stage looks at, counts by its default on the other.
     """
-    sides = [{row.path: row for row in effective(*pair).settings} for pair in (old, new)]
+    sides = [acting(*pair) for pair in (old, new)]
     changed = []
     for path, field in fields().items():
         before, after = (side.get(path) for side in sides)
@@ -68,6 +68,14 @@ def differences(old: tuple, new: tuple) -> list[tuple[str, Setting | None, Setti
         if (before or after) and values[0] != values[1]:
             changed.append((path, before, after))
     return changed
+
+
+def acting(source: str | dict | ResolvedConfig, context: Context) -> dict[str, Setting]:
+    """The values by path, without keys that do nothing at the config's ZeRO stage."""
+    view = view_of(source, context)
+    keys, rows = fields(view.deepspeed), effective(source, context).settings
+    stages = {row.path: keys[row.path].node.get("x-stages") for row in rows}
+    return {row.path: row for row in rows if view.stage is None or view.stage in (stages[row.path] or [view.stage])}
 
 
 def listed(field: Field, view: View) -> bool:

@@ -17,9 +17,7 @@ class Mistake(NamedTuple):
 MISTAKES = {
     "byte-order-mark": Mistake("the file starts with a byte order mark", "save it as UTF-8 without BOM"),
     "too-large": Mistake("more than {limit} tokens", "this is no DeepSpeed config", False, True),
-    "empty-file": Mistake(
-        "there is no config in it", 'write at least {{"zero_optimization": {{"stage": 2}}}}', False, True
-    ),
+    "empty-file": Mistake("there is no config in it", "zerotune-config generate stage2 prints one", False, True),
     "lfs-pointer": Mistake("this is a pointer of Git LFS, not the config", "run git lfs pull", False, True),
     "trailing-text": Mistake(
         "there is text after the end of the config", "delete it, or look for a brace closed too early", False, True

@@ -76,6 +76,29 @@ def test_duplicate_keys_the_other_way_round():
     assert rules(text)["ZT024"] == "warning"
 
 
+@pytest.mark.parametrize(
+    ("block", "advice"),
+    [
+        ({"fp16": {"loss_scale": "dynamic"}}, "write 0: the scale is dynamic then"),
+        ({"zero_optimization": {"reduce_bucket_size": "2e8"}}, "write 200000000, without quotes"),
+        ({"zero_optimization": {"sub_group_size": "1,000"}}, "write 1000, without quotes"),
+        ({"zero_optimization": {"offload_param": {"device": "cuda"}}}, 'write "none" or "cpu" or "nvme"'),
+        ({"zero_optimization": {"offload_param": {"device": "nvmee"}}}, 'write "nvme"'),
+        (
+            {"zero_optimization": {"offload_param": {"device": "CPU"}}},
+            'write "cpu"; the case of the letters counts',
+        ),
+    ],
+)
+def test_help_names_the_value_that_was_meant(block, advice):
+    assert advice in [finding.help for finding in check(block)]
+
+
+@pytest.mark.parametrize(("value", "severity"), [(1_000_000_000, "info"), (5, "warning")])
+def test_a_key_of_another_stage_is_named_even_where_it_repeats_the_default(value, severity):
+    assert rules({"zero_optimization": {"stage": 2, "stage3_max_live_parameters": value}})["ZT530"] == severity
+
+
 def test_broken_text_is_not_judged_further():
     assert set(rules('{"zero_optimization": {"stage": 9}, "a": ')) == {"ZT016"}
 

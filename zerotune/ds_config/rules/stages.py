@@ -36,11 +36,11 @@ OWN_RULES = {
     ],
     good=[
         case({ZERO: {"stage": 3, "stage3_max_live_parameters": 5}}),
-        case({ZERO: {"stage": 2, "sub_group_size": 1_000_000_000}}),
+        case({ZERO: {"stage": 2, "allgather_bucket_size": 200_000_000}}),
     ],
 )
 def key_without_effect(view):
-    """Accepted and never looked at (c109, c114, e015, e018, e020). A value that repeats the default is left alone."""
+    """Accepted and never looked at (c109, c114, e015, e018, e020). A note where the value only repeats the default."""
     if view.stage is None:
         return
     for path, field in fields().items():
@@ -48,10 +48,11 @@ def key_without_effect(view):
         if not stages or view.stage in stages or path in OWN_RULES or not path.startswith(f"{ZERO}."):
             continue
         value = view.get(path, MISSING)
-        if value is MISSING or value is None or value == "auto" or value == field.node.get("default"):
+        if value is MISSING or value is None or value == "auto":
             continue
         facts = {"stage": view.stage, "stages": " or ".join(map(str, stages))}
-        yield Hit(pointer(path), facts, at_key=True)
+        severity = INFO if value == field.node.get("default") else WARNING
+        yield Hit(pointer(path), facts, at_key=True, severity=severity)
 
 
 @rule(

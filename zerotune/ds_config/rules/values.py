@@ -6,6 +6,8 @@ import json
 import math
 from functools import cache
 
+from zerotune.errors import nearest
+
 from ..document import split
 from ..finding import ERROR, WARNING, Fix
 from ..pydantic_reading import reads_as
@@ -100,15 +102,20 @@ def wrong_type(view):
             continue
         facts = {"named": named(violation.value), "wanted": wanted(violation.node)}
         facts["todo"] = without_quotes(violation.value, violation.node) or f"write {facts['wanted']}"
+        if violation.pointer == "/fp16/loss_scale" and violation.value == "dynamic":
+            facts["todo"] = "write 0: the scale is dynamic then"
         yield Hit(violation.pointer, facts)
 
 
 def without_quotes(value: object, node: dict) -> str | None:
-    """Advice for a number or boolean in quotes."""
-    kind, read = reads_as(value, node)
-    if not isinstance(value, str) or kind != "converted":
+    """Advice for a number or boolean in quotes; 2e8 and 1_000 are whole numbers too."""
+    if not isinstance(value, str):
         return None
-    return f"write {json.dumps(read)}, without quotes"
+    kind, read = reads_as(value, node)
+    if kind != "converted" and "integer" in node.get("type", ()):
+        number = reads_as(value.replace(",", ""), {"type": "number"})[1]
+        read = int(number) if number is not None and number.is_integer() else None
+    return None if read is None else f"write {json.dumps(read)}, without quotes"
 
 
 @rule(
@@ -197,7 +204,7 @@ def within(number: float, kind: str, bound: float) -> bool:
     ERROR,
     keys=("zero_optimization.offload_optimizer.device", "zero_optimization.offload_param.device"),
     message="{key} is {value}; it must be one of {choices}",
-    help="the case of the letters counts",
+    help="write {better}",
     source=PYDANTIC,
     bad=[case({"zero_optimization": {"offload_optimizer": {"device": "CPU"}}})],
     good=[case({"zero_optimization": {"offload_optimizer": {"device": "cpu"}}})],
@@ -206,10 +213,14 @@ def not_a_choice(view):
     """Names from a fixed list (a083, a084)."""
     for violation in view.violations:
         if violation.kind == "enum" and violation.value != "auto":
-            choices = [f'"{choice}"' for choice in violation.node["enum"] if choice is not None]
-            close = [c for c in violation.node["enum"] if str(c).lower() == str(violation.value).lower()]
-            fix = Fix("set", violation.pointer, close[0]) if close else None
-            yield Hit(violation.pointer, {"choices": ", ".join(choices)}, fix=fix)
+            choices = {choice: f'"{choice}"' for choice in violation.node["enum"] if choice is not None}
+            same = [choice for choice in choices if choice.lower() == str(violation.value).lower()]
+            likely = same or nearest(str(violation.value), choices, 1, 0.8) or [c for c in choices if c != "auto"]
+            facts = {"choices": ", ".join(choices.values())}
+            facts["better"] = " or ".join(choices[choice] for choice in likely)
+            if same:
+                facts["better"] += "; the case of the letters counts"
+            yield Hit(violation.pointer, facts, fix=Fix("set", violation.pointer, same[0]) if same else None)
 
 
 @rule(
