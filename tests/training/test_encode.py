@@ -64,7 +64,7 @@ def test_chat_predicts_every_assistant_turn_and_nothing_else(tokenizer, template
 def test_a_chat_that_the_assistant_begins(tokenizer):
     tokenizer.chat_template = corpus.CHATML
     made = encode.encoder("messages", tokenizer)({"messages": [CHAT[1:]]})
-    assert labelled(tokenizer, made) == "yes no . <|im_end|>\n"
+    assert labelled(tokenizer, made) == "yes<|im_end|>\n no . <|im_end|>\n"
 
 
 def test_a_chat_without_answer_is_empty(tokenizer):

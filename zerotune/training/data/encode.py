@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from jinja2.exceptions import TemplateError
 
 from zerotune.errors import UsageError
+from zerotune.training.data import assistant_turns
 
 IGNORED = -100
 KINDS = "`text`, `prompt` and `completion`, or `messages`"
@@ -92,55 +94,27 @@ def _completion(tokenizer) -> Callable[[dict], dict]:
 
 
 def _chat(tokenizer) -> Callable[[dict], dict]:
-    """Render the chat template and label only what it renders for the assistant's turns."""
+    """Render the chat template and label only what it renders for the assistant's turns.
+
+    A template that marks them itself, with {% generation %}, is taken at its word.
+    """
+    marked = re.search(r"\{%-?\s*generation\s*-?%\}", str(tokenizer.chat_template or ""))
 
     def encode(example: dict) -> dict:
         messages = example["messages"] or []
         if not any(message.get("role") == "assistant" for message in messages):
             return {"input_ids": [], "labels": []}
-        text = tokenizer.apply_chat_template(messages, tokenize=False)
-        spans = _assistant_spans(tokenizer, messages, text)
-        coded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        if marked:
+            coded = tokenizer.apply_chat_template(messages, return_dict=True, return_assistant_tokens_mask=True)
+            wanted = coded["assistant_masks"]
+        else:
+            text = tokenizer.apply_chat_template(messages, tokenize=False)
+            spans = assistant_turns.spans(tokenizer, messages, text)
+            coded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+            # A token that reaches beyond a turn's end belongs to the next one.
+            wanted = [any(start < end <= stop for start, stop in spans) for _, end in coded["offset_mapping"]]
         ids = coded["input_ids"]
-        labels = [
-            token if any(begin < stop and end > start for start, stop in spans) else IGNORED
-            for token, (begin, end) in zip(ids, coded["offset_mapping"], strict=True)
-        ]
+        labels = [token if one else IGNORED for token, one in zip(ids, wanted, strict=True)]
         return {"input_ids": ids, "labels": labels}
 
     return encode
-
-
-def _assistant_spans(tokenizer, messages: list[dict], text: str) -> list[tuple[int, int]]:
-    """Character ranges [start, stop) of `text` that belong to assistant turns.
-
-    A turn runs from where the prompt for it would end to where the rendering up to and including it ends. That
-    needs a template whose rendering of a prefix is a prefix of the rendering of the whole.
-    """
-    spans: list[tuple[int, int]] = []
-    for index, message in enumerate(messages):
-        if message["role"] != "assistant":
-            continue
-        before = _prompt(tokenizer, messages[:index])
-        until = tokenizer.apply_chat_template(messages[: index + 1], tokenize=False)
-        if before and until.startswith(before) and text.startswith(until):
-            spans.append((len(before), len(until)))
-        else:
-            spans.append(_span_of(message["content"], text, spans[-1][1] if spans else 0))
-    return spans
-
-
-def _prompt(tokenizer, messages: list[dict]) -> str:
-    """The rendering that asks for the next turn; empty when the assistant begins the chat (templates refuse that)."""
-    return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True) if messages else ""
-
-
-def _span_of(content: str, text: str, since: int) -> tuple[int, int]:
-    """Where a turn's content stands in the rendering, for templates that rewrite earlier turns."""
-    start = text.find(content, since)
-    if start < 0:
-        raise UsageError(
-            "the tokenizer's chat template rewrites earlier turns, so the assistant's tokens cannot be told apart. "
-            "Use prompt+completion columns, or a tokenizer with another template."
-        )
-    return start, start + len(content)

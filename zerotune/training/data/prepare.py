@@ -124,7 +124,7 @@ def _tokenise(raw: datasets.Dataset, kind: str, tokenizer, name: str, workers: i
 def _fingerprint(raw: datasets.Dataset, kind: str, tokenizer) -> str:
     """Key of the cached tokens. Our own, because a tokenizer's pickle changes when it is used."""
     backend = tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else str(sorted(tokenizer.get_vocab().items()))
-    parts = [raw._fingerprint, kind, backend, str(tokenizer.chat_template), str(tokenizer.eos_token_id), "layout 1"]
+    parts = [raw._fingerprint, kind, backend, str(tokenizer.chat_template), str(tokenizer.eos_token_id), "layout 2"]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
