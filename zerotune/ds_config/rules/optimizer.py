@@ -19,7 +19,7 @@ from ..optimizers import (
     constructor,
     optimizer_kind,
 )
-from .keys import older
+from .key_advice import older
 from .rule import Hit, case, rule
 
 ENGINE = "deepspeed 0.19.8 runtime/engine.py"
