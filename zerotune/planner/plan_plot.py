@@ -22,7 +22,7 @@ def plot(plan: Plan, path: Path) -> None:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        raise UsageError("--plot needs matplotlib: pip install matplotlib") from None
+        raise UsageError("--plot needs matplotlib: pip install 'zerotune[plot]'") from None
     figure = Figure(figsize=(11, 5), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
