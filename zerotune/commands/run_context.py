@@ -6,7 +6,6 @@ import click
 
 from zerotune.commands.deepspeed_version import OPTION as DEEPSPEED_VERSION
 from zerotune.commands.deepspeed_version import chosen, installed
-from zerotune.commands.run_facts import run_facts
 from zerotune.ds_config import Context
 from zerotune.ds_config.context import ENTRIES, TRAINER
 from zerotune.errors import UsageError
@@ -53,7 +52,11 @@ def context_of(
     **known,
 ) -> Context:
     """What the options say about the run; --world-size and --nodes count before a launch line."""
-    facts = None if training_args is None else run_facts(training_args)
+    facts = None
+    if training_args is not None:
+        from zerotune.commands.run_facts import run_facts  # a shell's grammar, which few calls need
+
+        facts = run_facts(training_args)
     if facts is not None:
         known["world_size"] = known.get("world_size") or facts.ranks
         known["nodes"] = known.get("nodes") or facts.nodes
