@@ -16,6 +16,7 @@ import pytest
 from zerotune.checkpointing import export_command
 from zerotune.cli import VERBS, run
 from zerotune.ds_config import check
+from zerotune.ds_config.templates import TEMPLATES
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = [sys.executable, "-c", "from zerotune.cli import main; main()"]
@@ -147,8 +148,9 @@ def test_generate_to_standard_output_and_to_a_file(call, tmp_path):
         (["generate", "stage2", "--precision", "bf17"], "bf16"),
         (["generate", "stage2", "-o", "no/such/folder/ds.json"], "can't be written"),
         (["generate", "stage2", "-o", "ds_configs"], "is a folder"),
-        (["explain", "ZT9999"], "neither a rule nor a key"),
+        (["explain", "ZT9999"], "is no rule, key or template"),
         (["explain", "offload-param-belo-3"], "offload-param-below-3"),
+        (["explain", "overlapp_comm"], "nearest: overlap_comm"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(call, monkeypatch, arguments, expected):
@@ -177,10 +179,22 @@ def test_explain_rule_slug_and_key(call):
     assert call("explain", "ZT099")[0] == 0
 
 
-def test_schema_is_the_shipped_file(call):
+def test_explain_a_template_and_the_keys_of_a_block(call):
+    code, out, _ = call("explain", "stage3_offload")
+    assert code == 0 and TEMPLATES["stage3_offload"].costs in out
+    out = call("explain", "bf16")[1]
+    assert "its keys: enabled, immediate_grad_update, check_grad_overflow" in out
+    assert "stage3_gather_fp16" not in call("explain", "zero_optimization")[1], "an old name"
+
+
+def test_schema_is_the_shipped_file(call, tmp_path):
     code, out, _ = call("schema")
     assert code == 0
     assert json.loads(out)["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    path = tmp_path / "schema.json"
+    assert call("schema", "-o", str(path))[:2] == (0, "")
+    assert path.read_text() == out
+    assert call("schema", "-o", str(path))[0] == 2, "it is there already"
 
 
 def test_standard_input():
@@ -325,4 +339,5 @@ def test_model_facts(call, tmp_path):
     assert "ZT207" in call("validate", str(path), "--model", str(tmp_path))[1]
     (tmp_path / "config.json").write_text("[")
     assert call("validate", str(path), "--model", str(tmp_path))[0] == 2
-    assert call("validate", str(path), "--model", str(tmp_path / "none"))[0] == 2
+    code, _, err = call("validate", str(path), "--model", str(tmp_path / "none"))
+    assert code == 2 and "nearest known" in err and "templates" not in err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 
 from .checking import check
 from .context import Context
@@ -10,6 +11,7 @@ from .finding import Finding
 from .history import dated, table, versions
 from .rules import Case, Rule, all_rules
 from .schema import Field, fields, listed
+from .templates import TEMPLATES
 
 # Findings that no rule of the table makes.
 SPECIAL = {
@@ -48,7 +50,9 @@ def node_of(path: str, entry: dict) -> dict:
 
 def known_names() -> list[str]:
     rules = all_rules().values()
-    return [rule.id for rule in rules] + [rule.slug for rule in rules] + list({**fields(), **table()})
+    keys = list({**fields(), **table()})
+    names = [rule.id for rule in rules] + [rule.slug for rule in rules] + list(TEMPLATES)
+    return names + keys + [key.rpartition(".")[2] for key in keys]
 
 
 def describe_rule(rule: Rule) -> str:
@@ -93,9 +97,24 @@ def describe_key(field: Field, version: str | None = None) -> str:
     """One key with type, range, default, what became of it, and whether this version has it."""
     lines = [f"{field.path}: {kind(field)}", f"  {field.node.get('description', '')}"]
     lines += [f"  {fact}" for fact in [*key_facts(field), *version_facts(field.path)]]
+    if inner := keys_of(field.path, version):
+        lines += textwrap.wrap(f"its keys: {', '.join(inner)}", 100, initial_indent="  ", subsequent_indent="    ")
     if dated(field.path, listed(version)):
         lines.append(f"  not a key of DeepSpeed {listed(version)}")
     return "\n".join(lines)
+
+
+def keys_of(block: str, version: str | None = None) -> list[str]:
+    """Names of a block's own keys, without those that are gone and second names."""
+    inner = [field for field in fields(version).values() if field.where == block]
+    old = {"x-alias-of", "x-removed", "x-deprecated-for"}
+    return [field.name for field in inner if not old & set(field.node)]
+
+
+def describe_template(name: str) -> str:
+    template = TEMPLATES[name]
+    facts = f"  suits: {template.suits}\n  costs: {template.costs}"
+    return f"{name}: {template.purpose}\n{facts}\n  `zerotune-config generate {name}` prints it"
 
 
 def since(path: str) -> str:
