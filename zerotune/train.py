@@ -39,11 +39,14 @@ def main(argv: list[str] | None = None) -> None:
 def resolve_config(argv: list[str]):
     """The DeepSpeed configuration that --ds names, free of errors as far as the file alone tells."""
     from zerotune.ds_config import Context, resolve
+    from zerotune.ds_config.resolve import is_yaml
     from zerotune.training.setup import refuse_errors
 
     light = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     light.add_argument("--ds", "--deepspeed", default="stage2")
     resolved = resolve(light.parse_known_args(argv)[0].ds)
+    if is_yaml(resolved.name, resolved.text):
+        raise UsageError(f"--ds {resolved.name} is YAML, and the Trainer reads JSON: name the JSON file")
     refuse_errors(resolved, Context(entry="trainer"), show_warnings=False)
     return resolved
 

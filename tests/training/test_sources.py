@@ -58,6 +58,17 @@ def test_files_of_a_folder_are_splits_by_name(tmp_path):
     assert (len(train), len(validation)) == (11, 2)
 
 
+@pytest.mark.parametrize(
+    ("name", "validates"),
+    [("dev", True), ("dev-00000-of-00001", True), ("Test_1", True), ("developers", False), ("evaluations", False)],
+)
+def test_only_a_whole_word_makes_a_file_validation_data(name, validates, tmp_path):
+    (tmp_path / f"{name}.jsonl").write_text(json.dumps(ROWS[0]) + "\n")
+    (tmp_path / "support.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS[:3]))
+    train, validation = load(tmp_path, validation_percent=0)
+    assert (len(train), validation is not None) == ((3, True) if validates else (4, False))
+
+
 def test_validation_data_of_its_own(tmp_path):
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     (tmp_path / "b.jsonl").write_text(json.dumps(ROWS[0]) + "\n")

@@ -130,8 +130,10 @@ def describe(folder: Path) -> dict:
 
     config = transformers.AutoConfig.from_pretrained(folder)
     name = (config.architectures or [None])[0]
-    if name is None or not hasattr(transformers, name):
-        return {"unchecked": f"config.json names {name or 'no architecture'}, which transformers does not have"}
+    if name is None:
+        return {"unchecked": "config.json does not say the model's class (architectures)"}
+    if not hasattr(transformers, name):
+        return {"unchecked": f"config.json names {name}, a class that transformers does not have"}
     with torch.device("meta"):
         model = getattr(transformers, name)(config)
     optional = [*(model._keys_to_ignore_on_load_missing or ()), *(model._keys_to_ignore_on_load_unexpected or ())]

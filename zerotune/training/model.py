@@ -225,6 +225,7 @@ def build(args: Arguments, made_config, training_args, vocab_size: int):
     if vocab_size > made.config.get_text_config().vocab_size:
         made.resize_token_embeddings(vocab_size, pad_to_multiple_of=64)
     made.config.use_cache = False
+    made.config.architectures = [type(made).__name__]  # save_pretrained would say it; a config from scratch does not
     return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sysconfig
 from pathlib import Path
 
@@ -79,14 +80,19 @@ def _files(paths: list[Path]) -> dict[str, datasets.Dataset]:
     builder, options = BUILDERS[paths[0].suffix.lower()]
     by_split: dict[str, list[str]] = {}
     for path in paths:
-        split = next((name for name in ("train", *VALIDATION_NAMES) if path.stem.lower().startswith(name)), "train")
-        by_split.setdefault(split if len(paths) > 1 else "train", []).append(str(path))
+        by_split.setdefault(_split_of(path) if len(paths) > 1 else "train", []).append(str(path))
     try:
         return dict(datasets.load_dataset(builder, data_files=by_split, **options))
     except (datasets.exceptions.DatasetGenerationError, ValueError, UnicodeDecodeError) as error:
         cause = error.__cause__ or error
         reason = str(cause).strip().splitlines()[0] if str(cause).strip() else type(cause).__name__
         raise UsageError(f"{_names(paths)}: cannot be read as {builder}: {reason}") from error
+
+
+def _split_of(path: Path) -> str:
+    """The split that a file's name stands for: `dev.jsonl` and `dev-1.jsonl` validate, `developers.jsonl` trains."""
+    first_word = re.split(r"[-_. ]", path.stem.lower(), maxsplit=1)[0]
+    return first_word if first_word in VALIDATION_NAMES else "train"
 
 
 def _names(paths: list[Path]) -> str:
