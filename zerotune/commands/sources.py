@@ -43,8 +43,12 @@ def last(name: str, context: Context, entry: str | None) -> Pair:
 
 def read(name: str) -> ResolvedConfig:
     """A template, a file, or standard input as one config."""
+    if not name:
+        raise UsageError("the name of a file is empty")
     if name != "-":
         return resolve(name)
+    if sys.stdin is None:
+        raise UsageError("- reads standard input, and that is closed")
     text = decode(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input")
     return ResolvedConfig("<stdin>", Path("-"), text, {})
 

@@ -62,7 +62,9 @@ def read(source: str | dict | ResolvedConfig, context: Context) -> Document:
 
         return read_yaml(source)
     document = parse(source)
-    if context.entry == RAW and document.problems:
+    # Hjson's own reader has no bounds.
+    hopeless = any(problem.code in ("too-large", "nesting", "empty-file") for problem in document.problems)
+    if context.entry == RAW and document.problems and not hopeless:
         read_as_hjson(document)
     return document
 

@@ -13,6 +13,7 @@ from zerotune.errors import UsageError, nearest
 _ACCELERATE = re.compile(r"^[ \t]*[{,]?[ \t]*[\"']?(?:deepspeed_config|distributed_type)[\"']?[ \t]*:", re.MULTILINE)
 # Real configs have a few kilobytes; the largest found in public repositories has 20.
 MAX_BYTES = 1 << 20
+PIPE_WAIT_MS = 700
 
 
 @dataclass(frozen=True)
@@ -77,14 +78,32 @@ def read_text(path: Path, name: str) -> str:
     try:
         if path.is_dir():
             raise UsageError(f"{name} is a folder, not a config file{_inside(path)}")
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        data = read_pipe(path, name) if path.is_fifo() else read_file(path)
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(not_found(name, path)) from None
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
         raise UsageError(f"{name} can't be read: {reason}") from None
     return decode(data, name)
+
+
+def read_file(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(MAX_BYTES + 1)
+
+
+def read_pipe(path: Path, name: str) -> bytes:
+    """A named pipe, as a shell makes of <(command). One that nobody writes to would keep a plain read for ever."""
+    import os
+    import select
+
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as pipe:
+        waiting = select.poll()
+        waiting.register(pipe, select.POLLIN)
+        if not waiting.poll(PIPE_WAIT_MS):
+            raise UsageError(f"{name} is a pipe and nothing has written to it in {PIPE_WAIT_MS} ms; use - or a file")
+        os.set_blocking(pipe.fileno(), True)
+        return pipe.read(MAX_BYTES + 1)
 
 
 def decode(data: bytes, name: str) -> str:
@@ -105,6 +124,8 @@ def decode(data: bytes, name: str) -> str:
 
 def not_found(name: str, path: Path) -> str:
     """The message for a name that is neither template nor file."""
+    if path.is_symlink():
+        return f"{name} is a link to {path.readlink()}, which doesn't exist"
     choices = template_names()
     looks_like_file = path.suffix in (".json", ".hjson") or len(path.parts) > 1
     if looks_like_file and path.parent.is_dir():
