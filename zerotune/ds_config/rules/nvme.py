@@ -1,4 +1,4 @@
-"""ZT502, ZT503, ZT509, ZT512: offload to NVMe."""
+"""ZT502, ZT503, ZT509, ZT512, ZT738: offload to NVMe."""
 
 from __future__ import annotations
 
@@ -92,3 +92,33 @@ def aio_without_nvme(view):
     at_stage_3 = view.stage == 3 and "nvme" in (view.device("offload_optimizer"), view.device("offload_param"))
     if view.block("aio") and view.stage is not None and not at_stage_3 and not view.has("checkpoint.writer"):
         yield Hit("/aio", at_key=True)
+
+
+@rule(
+    "ZT738",
+    "nvme-buffer-below-embedding",
+    ERROR,
+    keys=("zero_optimization.offload_param.buffer_size",),
+    message="offload_param.buffer_size is {size:,}, and a rank's part of the embedding has {part:,} elements",
+    help='write "buffer_size": {part} or more; a larger weight needs more still',
+    source="deepspeed 0.19.8 runtime/zero/partition_parameters.py:1820, runtime/swap_tensor/partitioned_param_swapper.py:357",
+    bad=[case(zero(stage=3, offload_param={"device": "nvme", "nvme_path": "/local_nvme"}), world_size=8,
+              model={"hidden_size": 8192, "vocab_size": 128256})],
+    good=[case(zero(stage=3, offload_param={"device": "nvme", "nvme_path": "/local_nvme", "buffer_size": 200_000_000}),
+               world_size=8, model={"hidden_size": 8192, "vocab_size": 128256}),
+          case(zero(stage=3, offload_param={"device": "nvme", "nvme_path": "/local_nvme"}), world_size=8,
+               model={"hidden_size": 4096, "vocab_size": 128256})],
+)  # fmt: skip
+def nvme_buffer_below_embedding(view):
+    """Each weight's part goes through one buffer, and the engine asserts that it fits: More elements than buffer size."""
+    facts, world = view.context.model or {}, view.context.world_size
+    sizes = (facts.get("vocab_size"), view.context.hidden_size, world)
+    own_width = "embedding_size" in facts or "word_embed_proj_dim" in facts
+    if own_width or view.stage != 3 or view.device("offload_param") != "nvme":
+        return
+    size = view.converted("zero_optimization.offload_param.buffer_size") or 100_000_000
+    if all(isinstance(one, int) and not isinstance(one, bool) and one > 0 for one in sizes):
+        part = -(-sizes[0] * sizes[1] // world)
+        if part > size:
+            place = "buffer_size" if view.has("zero_optimization.offload_param.buffer_size") else "device"
+            yield Hit(f"{ZERO}/offload_param/{place}", {"size": int(size), "part": part})
