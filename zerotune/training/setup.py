@@ -14,15 +14,17 @@ def refuse_errors(resolved, context, show_warnings: bool = True) -> None:
     """Run the validator on a ResolvedConfig: errors are raised together, warnings printed on rank 0.
 
     Raises:
-        UsageError: at least one finding of severity error; all findings are in the message.
+        UsageError: at least one finding of severity error; the warnings are in the message too, the notes are not.
     """
     from zerotune.ds_config import check, render
 
     findings = check(resolved, context)
     if not findings:
         return
-    text = render.text(findings, resolved.path, resolved.text)
-    if any(one.severity == "error" for one in findings):
+    refused = any(one.severity == "error" for one in findings)
+    told = [one for one in findings if one.severity != "info"] if refused else findings
+    text = render.text(told, resolved.path, resolved.text)
+    if refused:
         raise UsageError(f"DeepSpeed cannot train with this config and these flags.\n{text}")
     if show_warnings:
         ranks.say(f"about the DeepSpeed config:\n{text}")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from ..context import TRAINER
+from zerotune.errors import nearest
+
+from ..context import TRAINER, TRAINING_DEFAULTS
 from ..finding import ERROR, WARNING, Fix
 from .rule import Hit, case, rule
 
 HF = "transformers 5.24 integrations/deepspeed.py"
+# Flags that these rules ask for, and real ones that look much like them.
+KNOWN = {*TRAINING_DEFAULTS, "optim", "lr_scheduler_type", "gradient_checkpointing", "torch_compile", "warmup_ratio"}
+KNOWN |= {"per_device_eval_batch_size", "num_train_epochs"}
 DEFAULTS = {"lr": 0.001, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.0}
 
 
@@ -136,3 +141,26 @@ def accelerate_mixed_precision(view):
         literal = view.get(f"{other}.enabled")
         if view.context.entry == TRAINER and view.context.argument(flag) and str(literal).lower() == "true":
             yield Hit(f"/{other}/enabled", {"flag": flag, "other": other})
+
+
+@rule(
+    "ZT225",
+    "misspelt-flag",
+    WARNING,
+    keys=(),
+    message="--{name} is no flag of the Trainer: it was compared with nothing",
+    help="did you mean --{meant}?",
+    source="transformers 5.24 training_args.py",
+    bad=[case({}, training_args={"learning_rat": 1e-5})],
+    good=[case({}, training_args={"learning_rate": 1e-5, "learning_rate_head": 1e-4, "my_own_flag": 1})],
+)
+def misspelt_flag(view):
+    """Scripts have flags of their own, so only names that are very near to one of the Trainer's are reported. argparse
+    takes a name that is merely cut short; these checks do not."""
+    context = view.context
+    if context.entry != TRAINER:
+        return
+    for name in sorted({*(context.training_args or ()), *context.unknown} - KNOWN):
+        for meant in nearest(name, KNOWN, 1, 0.9):
+            if not name.startswith(meant):
+                yield Hit("", {"name": name, "meant": meant})
