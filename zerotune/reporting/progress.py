@@ -18,6 +18,8 @@ class ProgressBar(TrainerCallback):
         self.bar = None
 
     def on_train_begin(self, args, state, control, **kwargs):
+        if state.logging_steps > state.max_steps:  # a run this short would end without having shown its loss
+            state.logging_steps = state.max_steps
         if state.is_world_process_zero:
             self.bar = tqdm(
                 total=state.max_steps,

@@ -66,7 +66,9 @@ class DataArguments:
     dataset_config_name: str | None = _flag(None, "Configuration of the hub dataset.")
     validation_name: str | None = _flag(None, "Validation data, like --dataset_name. Default: its validation split.")
     validation_percent: float = _flag(5.0, "Share of the training data held out when there is no validation split.")
-    max_seq_length: int | None = _flag(None, "Tokens per sequence. Default: at most 2048, less on a small machine.")
+    max_seq_length: int | None = _flag(
+        None, "Tokens per sequence. Default: at most 2048; without a GPU 512, or 256 from scratch."
+    )
     packing: bool = _flag(True, "Fill every sequence with several examples; they never attend to each other.")
     max_train_samples: int | None = _flag(None, "Train on at most N sequences, spread evenly over the data.")
     max_eval_samples: int | None = _flag(None, "Evaluate on at most N sequences, spread evenly over the data.")

@@ -38,8 +38,9 @@ def build(args: Arguments, training_args) -> Parts:
     models.check_folder(args.model)
     with ranks.first_of_node():
         raw_train, raw_validation = sources.load(args.data, training_args.seed)
+    require_validation(raw_validation, training_args.eval_strategy)
     tokenizer = models.tokenizer(args)
-    if _is_chat(raw_train):
+    if any(_is_chat(raw) for raw in (raw_train, raw_validation) if raw is not None):
         models.ensure_chat_template(tokenizer)
     tokens = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
     config = models.config(args, len(tokenizer), tokens)
@@ -59,6 +60,19 @@ def build(args: Arguments, training_args) -> Parts:
     )
 
 
+def require_validation(raw, eval_strategy: str) -> None:
+    """The Trainer stops at an evaluation without data.
+
+    Raises:
+        UsageError: --eval_strategy asks for evaluations and there are no validation examples.
+    """
+    if eval_strategy != "no" and (raw is None or not len(raw)):
+        raise UsageError(
+            f"--eval_strategy {getattr(eval_strategy, 'value', eval_strategy)}: there is no validation data. Name some "
+            "with --validation_name, or hold some out with --validation_percent (it takes two examples or more)."
+        )
+
+
 def _is_chat(raw) -> bool:
     if "messages" in raw.column_names:
         return True
@@ -66,11 +80,11 @@ def _is_chat(raw) -> bool:
 
 
 def _block(args: Arguments, config) -> int:
-    """Tokens per sequence: what the user said, else at most LONGEST_DEFAULT and the model's positions."""
+    """Tokens per sequence: what the user said, else what suits the machine and the model's positions."""
     positions = getattr(config.get_text_config(), "max_position_embeddings", None) or defaults.LONGEST_DEFAULT
     wanted = args.data.max_seq_length
-    if wanted is None:
-        return min(positions, defaults.LONGEST_DEFAULT)
+    if "max_seq_length" not in args.explicit:
+        return min(positions, wanted or defaults.LONGEST_DEFAULT)
     if wanted < 8:
         raise UsageError(f"--max_seq_length {wanted}: too short to learn from. Use at least 8.")
     if wanted > positions:

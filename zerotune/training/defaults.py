@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import textwrap
 from dataclasses import dataclass
 
 from zerotune.training.arguments import Arguments
@@ -31,6 +32,10 @@ SCRATCH_SIZES = (
     (0, ScratchSize(256, 4, 4, 256, 8, 150, 64, 2e-3)),
 )
 LONGEST_DEFAULT = 2048
+LONGEST_WITHOUT_GPU = 512  # for a pretrained model; chats that are longer are left out, so no less
+BATCH_WITHOUT_GPU = 4
+FEWEST_STEPS_BETWEEN = 10  # evaluations of the default job: each takes as long as several steps
+LINE = 110
 
 
 def scratch_size(device_gib: float) -> ScratchSize:
@@ -45,30 +50,57 @@ def device_gib() -> float:
     return torch.cuda.get_device_properties(0).total_memory / 2**30 if torch.cuda.is_available() else 0.0
 
 
-def fill(args: Arguments, config: dict) -> list[str]:
-    """Fill `args.training` and `args.data` where the user said nothing; return what was chosen, in words.
+@dataclass(frozen=True)
+class Choice:
+    """A flag that the user left out, the value it got, and why."""
+
+    name: str
+    value: object
+    because: str
+
+
+def fill(args: Arguments, config: dict) -> list[Choice]:
+    """Fill `args.training` and `args.data` where the user said nothing; return what was chosen.
 
     Args:
         args: the parsed flags, changed in place.
         config: the DeepSpeed config; where it fixes a value itself ("auto" is not fixed) that value is used.
     """
-    said: list[str] = []
+    chosen: dict[str, Choice] = {}
 
     def default(name: str, value, because: str) -> None:
-        if name not in args.explicit:
+        """The first word on a flag holds: the user's, then the config's, then ours."""
+        if name in args.explicit or name in chosen:
+            return
+        if hasattr(args.data, name):
+            setattr(args.data, name, value)
+        else:
             args.training[name] = value
-            said.append(f"--{name} {value} ({because})")
+        chosen[name] = Choice(name, value, because)
 
     _precision(args, config, default)
-    _follow_config(args, config, default)
+    _follow_config(config, default)
+    size = scratch_size(device_gib())
     if is_default_job(args):
-        _demo_schedule(args, scratch_size(device_gib()), default)
+        _demo_schedule(args, size, default)
+    else:
+        _own_job(args, size, default)
     if "logging_steps" not in args.explicit:
         args.training["logging_steps"] = 10
     if "report_to" not in args.explicit:
         args.training["report_to"] = "wandb" if importlib.util.find_spec("wandb") else "none"
     args.training["remove_unused_columns"] = False
-    return said
+    return list(chosen.values())
+
+
+def in_words(chosen: list[Choice]) -> list[str]:
+    """One line a reason, broken where it gets long."""
+    lines = []
+    for because in dict.fromkeys(one.because for one in chosen):
+        flags = ", ".join(f"--{one.name}\0{one.value}" for one in chosen if one.because == because)
+        wrapped = textwrap.wrap(f"chosen ({because}): {flags}", LINE, subsequent_indent="  ", break_on_hyphens=False)
+        lines += [line.replace("\0", " ") for line in wrapped]
+    return lines
 
 
 def is_default_job(args: Arguments) -> bool:
@@ -99,35 +131,65 @@ def _precision(args: Arguments, config: dict, default) -> None:
         default(name, True, "the GPU supports it")
 
 
-def _follow_config(args: Arguments, config: dict, default) -> None:
+def _follow_config(config: dict, default) -> None:
     """Take a TrainingArguments value from the config when only the config gives it."""
-    params = config.get("optimizer", {}).get("params", {}) if isinstance(config.get("optimizer"), dict) else {}
+    optimizer, scheduler = _params(config, "optimizer"), _params(config, "scheduler")
+    betas = optimizer.get("betas")
+    beta1, beta2 = betas if isinstance(betas, list) and len(betas) == 2 else (None, None)
     for name, value in (
         ("per_device_train_batch_size", config.get("train_micro_batch_size_per_gpu")),
         ("gradient_accumulation_steps", config.get("gradient_accumulation_steps")),
         ("max_grad_norm", config.get("gradient_clipping")),
-        ("learning_rate", params.get("lr")),
-        ("weight_decay", params.get("weight_decay")),
+        ("learning_rate", optimizer.get("lr")),
+        ("learning_rate", scheduler.get("warmup_max_lr")),
+        ("weight_decay", optimizer.get("weight_decay")),
+        ("adam_beta1", beta1),
+        ("adam_beta2", beta2),
+        ("adam_epsilon", optimizer.get("eps")),
+        ("warmup_steps", scheduler.get("warmup_num_steps")),
     ):
         if isinstance(value, int | float) and not isinstance(value, bool):
             default(name, value, "the config says so")
 
 
+def _params(config: dict, block: str) -> dict:
+    """The `params` of the config's optimizer or scheduler; empty when there are none."""
+    params = config[block].get("params") if isinstance(config.get(block), dict) else None
+    return params if isinstance(params, dict) else {}
+
+
 def _demo_schedule(args: Arguments, size: ScratchSize, default) -> None:
+    """The default job: a few minutes, evaluated and saved at each third of them."""
     because = "default job"
-    default("learning_rate", size.learning_rate, because)
     if "num_train_epochs" not in args.explicit:
         default("max_steps", size.max_steps, because)
+    default("max_seq_length", size.max_seq_length, because)
     default("per_device_train_batch_size", size.micro_batch, because)
     default("per_device_eval_batch_size", size.micro_batch, because)
+    default("max_eval_samples", size.eval_samples, because)
+    default("learning_rate", size.learning_rate, because)
     default("lr_scheduler_type", "cosine", because)
-    default("warmup_steps", max(1, min(20, args.training["max_steps"] // 10)), because)
+    steps = args.training["max_steps"]
+    # With epochs the number of steps is not known yet: transformers reads a value below 1 as a share of it.
+    default("warmup_steps", max(1, min(20, steps // 10)) if steps > 0 else 0.1, because)
     default("weight_decay", 0.1, because)
     default("adam_beta2", 0.95, because)
+    third = max(FEWEST_STEPS_BETWEEN, steps // 3) if steps > 0 else 0.33
     if "eval_strategy" not in args.explicit:
-        args.training.update(eval_strategy="steps")
-        default("eval_steps", max(1, args.training["max_steps"] // 3), because)
-    if args.data.max_seq_length is None:
-        args.data.max_seq_length = size.max_seq_length
-    if args.data.max_eval_samples is None:
-        args.data.max_eval_samples = size.eval_samples
+        args.training["eval_strategy"] = "steps"
+        default("eval_steps", third, because)
+    if "save_strategy" not in args.explicit and "save_steps" not in args.explicit:
+        default("save_steps", third, because)
+        default("save_total_limit", 2, because)
+
+
+def _own_job(args: Arguments, size: ScratchSize, default) -> None:
+    """The user's own model or data: transformers' values, less where a CPU would need hours for them."""
+    if device_gib() == 0:
+        because = "no GPU"
+        default("max_seq_length", size.max_seq_length if is_scratch(args) else LONGEST_WITHOUT_GPU, because)
+        default("per_device_train_batch_size", BATCH_WITHOUT_GPU, because)
+        default("per_device_eval_batch_size", BATCH_WITHOUT_GPU, because)
+    schedule = () if args.training["max_steps"] > 0 else ("num_train_epochs",)
+    for name in ("per_device_train_batch_size", "learning_rate", *schedule):
+        default(name, args.training[name], "transformers' defaults")

@@ -34,21 +34,22 @@ def parse(argv: list[str], resolved):
     """Parse the flags, fill in what was left open, hold flags against config and devices, start the ranks."""
     from zerotune.ds_config import Context
     from zerotune.preflight import devices
-    from zerotune.training import arguments, defaults
+    from zerotune.training import arguments, defaults, flag_checks
 
     if text := arguments.help_asked(argv):
         if ranks.rank() == 0:
             print(text)
         raise SystemExit(0)
     args = arguments.parse(argv)
+    flag_checks.refuse_values(args)
     quiet_libraries()
     chosen = defaults.fill(args, resolved.config)
     values, explicit = args.training, frozenset(args.explicit)
     refuse_errors(resolved, Context("trainer", world_size=ranks.world_size(), training_args=values, explicit=explicit))
     devices.check(ranks.local_world_size(), bool(values["bf16"]), bool(values["fp16"]))
     ranks.start(values["ddp_timeout"])
-    if chosen:
-        ranks.say("chosen for you: " + ", ".join(chosen))
+    for line in defaults.in_words(chosen):
+        ranks.say(line)
     return args
 
 
@@ -74,6 +75,8 @@ def training_arguments(args, resolved, folder: Path):
     import torch
     from transformers import TrainingArguments
 
+    from zerotune.training import flag_checks
+
     values = {**args.training, "deepspeed": copy.deepcopy(resolved.config), "output_dir": str(folder)}
     # Ours deletes an old checkpoint only after the new one is complete; ours shows one bar.
     values.update(save_total_limit=None, disable_tqdm=True, resume_from_checkpoint=None)
@@ -88,4 +91,5 @@ def training_arguments(args, resolved, folder: Path):
         raise UsageError(
             "--save_only_model: a run without ZeRO shards can neither be resumed nor exported. Leave it out."
         )
+    flag_checks.refuse_reporters(made.report_to)
     return made
