@@ -133,13 +133,18 @@ def _small_llama(size: defaults.ScratchSize, vocab_size: int, tokens: dict):
 
 
 def _override(made, text: str) -> None:
+    known = [name for name in (*made.to_dict(), *made.attribute_map) if not name.startswith("_")]
     for pair in text.split(","):
         key, found, value = (part.strip() for part in pair.partition("="))
-        if not found or not hasattr(made, key):
-            close = nearest(key, [name for name in made.to_dict() if not name.startswith("_")])
+        if not found or key not in known:
+            close = nearest(key, known)
             hint = f" Did you mean {close[0]}?" if close else ""
             raise UsageError(f"--config_overrides {pair.strip()!r}: no such value in a {made.model_type} config.{hint}")
         old = getattr(made, key)
+        if not isinstance(old, bool | int | float | str | None):
+            raise UsageError(
+                f"--config_overrides {key}: a {type(old).__name__} cannot be given here. Use --config_name."
+            )
         try:
             made_value = (
                 value.lower() == "true"

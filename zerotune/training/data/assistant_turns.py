@@ -70,4 +70,4 @@ def _prompt(tokenizer, messages: list[dict]) -> str:
 
 def _shared(one: str, other: str) -> str:
     """The longest common start of two strings."""
-    return os.path.commonprefix([one, other])
+    return os.path.commonprefix([one, other])  # noqa: RUF071 - these are no paths
