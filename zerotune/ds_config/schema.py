@@ -10,7 +10,6 @@ from pathlib import Path
 
 from .document import join
 from .history import before, dated, nearest_listed, numbers, schema_at, table
-from .schema_check import broken
 
 SCHEMA_FILE = Path(__file__).with_name("deepspeed.schema.json")
 
@@ -147,17 +146,27 @@ class Violation:
 def violations(config: dict, version: str | None = None) -> list[Violation]:
     """All of them, in the keys of the given DeepSpeed version."""
     found, root = [], schema(version)
-    for keyword, path, value, node in broken(config, root):
+    for error in _validator(listed(version)).iter_errors(config):
+        path = tuple(error.absolute_path)
         pointer = ""
         for part in path:
             pointer = join(pointer, part)
-        if keyword == "additionalProperties":
+        value, node = error.instance, error.schema
+        if error.validator == "additionalProperties":
             names = [name for name in value if name not in node["properties"]]
             reader = _reader(root, path)
             found += [Violation("unknown", join(pointer, name), value[name], node, reader) for name in names]
         else:
-            found.append(Violation(keyword, pointer, value, node, _reader(root, path[:-1])))
+            found.append(Violation(error.validator, pointer, value, node, _reader(root, path[:-1])))
     return found
+
+
+@cache
+def _validator(version: str):
+    """jsonschema is loaded here: `list` and `explain` do without it."""
+    from jsonschema.validators import Draft202012Validator
+
+    return Draft202012Validator(_schema(version))
 
 
 def _reader(root: dict, block_path: tuple) -> str:
