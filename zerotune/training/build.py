@@ -74,7 +74,7 @@ def require_validation(raw, eval_strategy: str) -> None:
 
 
 def _is_chat(raw) -> bool:
-    if "messages" in raw.column_names:
+    if {"messages", "conversations"} & set(raw.column_names):
         return True
     return "prompt" in raw.column_names and len(raw) > 0 and isinstance(raw[0]["prompt"], list)
 

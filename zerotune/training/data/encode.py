@@ -8,35 +8,26 @@ from collections.abc import Callable
 from jinja2.exceptions import TemplateError
 
 from zerotune.errors import UsageError
-from zerotune.training.data import assistant_turns
+from zerotune.training.data import assistant_turns, forms
 
 IGNORED = -100
-KINDS = "`text`, `prompt` and `completion`, or `messages`"
-
-
-def kind_of(columns: list[str], name: str) -> str:
-    """Which of the three forms the examples have: text, completion or messages.
-
-    Raises:
-        UsageError: none of them; the columns that are there are listed.
-    """
-    if "messages" in columns:
-        return "messages"
-    if {"prompt", "completion"} <= set(columns):
-        return "completion"
-    if "text" in columns:
-        return "text"
-    raise UsageError(f"{name}: no usable column. Columns there: {', '.join(columns) or 'none'}. Needed: {KINDS}.")
+ROLES = ("system", "user", "assistant", "tool")
 
 
 def encoder(kind: str, tokenizer) -> Callable[[dict[str, list]], dict[str, list]]:
-    """A function from a batch of examples (column -> list) to token lists.
+    """A function from a batch of examples (column -> list) of one of the forms in `forms.COLUMNS` to token lists.
 
     It returns `input_ids`, `length` (tokens, int) and, unless every token is predicted, `labels` of the same length.
     """
     if kind == "text":
         return _texts(tokenizer)
-    encode_one = {"completion": _completion, "messages": _chat}[kind](tokenizer)
+    chat, completion = _chat(tokenizer), _completion(tokenizer)
+    encode_one = {
+        "completion": completion,
+        "instruction": lambda row: completion(forms.to_completion(row)),
+        "messages": chat,
+        "conversations": lambda row: chat(forms.to_messages(row)),
+    }[kind]
 
     def encode(batch: dict[str, list]) -> dict[str, list]:
         rows = [dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)]
@@ -61,9 +52,8 @@ def _texts(tokenizer) -> Callable[[dict[str, list]], dict[str, list]]:
     end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
 
     def encode(batch: dict[str, list]) -> dict[str, list]:
-        texts = [text or "" for text in batch["text"]]
-        if wrong := next((text for text in texts if not isinstance(text, str)), None):
-            raise UsageError(f"column text: a string was expected, found {type(wrong).__name__}: {wrong!r:.100}")
+        texts = [_string("text", text) for text in batch["text"]]
+        texts = [text if text.strip() else "" for text in texts]
         ids = tokenizer(texts, verbose=False)["input_ids"] if texts else []
         ids = [
             one + end if text and one[-1:] != end else one * bool(text) for one, text in zip(ids, texts, strict=True)
@@ -73,6 +63,14 @@ def _texts(tokenizer) -> Callable[[dict[str, list]], dict[str, list]]:
     return encode
 
 
+def _string(column: str, value, expected: str = "a string") -> str:
+    """The value of a column of text; missing ones are empty."""
+    if value is not None and not isinstance(value, str):
+        shown = repr(value)[:100]
+        raise UsageError(f"column {column}: {expected} was expected, found {type(value).__name__}: {shown}")
+    return value or ""
+
+
 def _completion(tokenizer) -> Callable[[dict], dict]:
     end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
     chat = _chat(tokenizer)
@@ -80,17 +78,31 @@ def _completion(tokenizer) -> Callable[[dict], dict]:
     def encode(example: dict) -> dict:
         prompt, completion = example["prompt"], example["completion"]
         if isinstance(prompt, list):  # conversational prompt and completion, as TRL has them
-            answer = completion if isinstance(completion, list) else [{"role": "assistant", "content": completion}]
-            return chat({"messages": prompt + answer})
+            if not isinstance(completion, list):
+                answer = _string("completion", completion, "a list of messages or a string")
+                completion = [{"role": "assistant", "content": answer}]
+            return chat({"messages": prompt + completion})
+        prompt, completion = _string("prompt", prompt), _string("completion", completion)
         if not completion:
             return {"input_ids": [], "labels": []}
-        asked = tokenizer(prompt or "", verbose=False)["input_ids"]
+        asked = tokenizer(prompt, verbose=False)["input_ids"]
         if end and asked[-1:] == end:
             asked = asked[:-1]
         answer = tokenizer(completion, add_special_tokens=False, verbose=False)["input_ids"] + end
         return {"input_ids": asked + answer, "labels": [IGNORED] * len(asked) + answer}
 
     return encode
+
+
+def _has_answer(messages: list[dict]) -> bool:
+    """Whether the assistant says something; a chat in which another role should be called assistant is refused."""
+    roles = list(dict.fromkeys(str(message.get("role")) for message in messages))
+    listed = f"roles found: {', '.join(roles)}; roles known: {', '.join(ROLES)}"
+    if any(role not in ROLES and role.lower() in ROLES for role in roles):
+        raise UsageError(f"messages: {listed}. The case of the letters counts.")
+    if "assistant" not in roles and not set(roles) <= set(ROLES):
+        raise UsageError(f"messages: no message has the role assistant: {listed}. Rename the roles.")
+    return "assistant" in roles
 
 
 def _chat(tokenizer) -> Callable[[dict], dict]:
@@ -102,7 +114,7 @@ def _chat(tokenizer) -> Callable[[dict], dict]:
 
     def encode(example: dict) -> dict:
         messages = example["messages"] or []
-        if not any(message.get("role") == "assistant" for message in messages):
+        if not _has_answer(messages):
             return {"input_ids": [], "labels": []}
         if marked:
             coded = tokenizer.apply_chat_template(messages, return_dict=True, return_assistant_tokens_mask=True)

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 
 from zerotune.errors import UsageError
 from zerotune.training.arguments import DataArguments
-from zerotune.training.data import encode, packing
+from zerotune.training.data import encode, forms, packing
 
 
 @dataclass
@@ -67,7 +67,7 @@ def make(
     Raises:
         UsageError: no usable column; every example empty or too long.
     """
-    kind = encode.kind_of(raw.column_names, args.dataset_name or name)
+    kind = forms.kind_of(raw.column_names, args.dataset_name or name)
     encoded = _tokenise(raw, kind, tokenizer, name, workers)
     lengths = encoded["length"][:]
     splittable = kind == "text" and args.packing
@@ -79,6 +79,8 @@ def make(
     too_long = 0 if kind == "text" else longer
     cut = longer if kind == "text" and not args.packing else 0  # packing loses nothing: it cuts into whole blocks
     if not segments:
+        if forms.is_chat(kind) and not too_long:
+            raise UsageError(_no_answers(args.dataset_name or name, kind, raw))
         raise UsageError(
             _nothing_left(args.dataset_name or name, len(lengths), empty, too_long, block, max(lengths, default=0))
         )
@@ -104,8 +106,16 @@ def _nothing_left(name: str, examples: int, empty: int, too_long: int, block: in
     return f"{name}: all {examples} examples are empty. Nothing is left to train on."
 
 
+def _no_answers(name: str, kind: str, raw: datasets.Dataset) -> str:
+    found = forms.roles(kind, raw.select(range(min(len(raw), 1000))))
+    return (
+        f"{name}: no message has the role assistant, so there is nothing to learn from. "
+        f"Roles found: {', '.join(found) or 'none'}. Name the answers' role assistant."
+    )
+
+
 def _tokenise(raw: datasets.Dataset, kind: str, tokenizer, name: str, workers: int) -> datasets.Dataset:
-    columns = {"text": ["text"], "completion": ["prompt", "completion"], "messages": ["messages"]}[kind]
+    columns = forms.columns_of(kind, raw.column_names)
     raw = raw.select_columns(columns)
     # Small sets are done before a second process has started; tokenizers use threads of their own in one process.
     workers = max(1, min(workers, len(raw) // 2000))
