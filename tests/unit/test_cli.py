@@ -341,3 +341,5 @@ def test_model_facts(call, tmp_path):
     assert call("validate", str(path), "--model", str(tmp_path))[0] == 2
     code, _, err = call("validate", str(path), "--model", str(tmp_path / "none"))
     assert code == 2 and "nearest known" in err and "templates" not in err
+    values = call("validate", str(path), "--model", "llama-2-70b", "--effective")[1].splitlines()
+    assert any(line.split()[:2] == ["zero_optimization.reduce_bucket_size", str(8192**2)] for line in values)
