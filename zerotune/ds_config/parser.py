@@ -11,7 +11,7 @@ import json
 from collections import Counter
 
 from .document import Document, Place, Problem, join
-from .scalars import literal_value, number_value, string_value, word_value
+from .scalars import literal_value, number_value, string_value, unquoted, word_value
 from .syntax import CODES, MISTAKES
 from .tokens import Token, tokenize
 
@@ -201,9 +201,10 @@ class _Parser:
         if token.kind in ("string", "quoted"):
             return self.string(token, pointer), token.span
         if token.kind in ("word", "number", "literal"):
-            better = json.dumps(token.text)
+            name = unquoted(token.text)
+            better = json.dumps(name)
             self.report("bare-key", token.span, pointer, (*token.span, better), word=token.text, better=better)
-            return token.text, token.span
+            return name, token.span
         if token.kind == "open_string":
             self.report("open-string", token.span, pointer, quote=token.text[0])
         self.report("missing-key", token.span, pointer, word=token.text)

@@ -55,8 +55,13 @@ def word_value(text: str) -> tuple[str, object, str, str]:
     if _NUMBER_LIKE.match(text):
         value = _number_like(text)
         return "number-syntax", value, f"{text} is not a JSON number", f"write {json.dumps(value)}"
-    better = nearest(text, _LITERALS, 1, 0.76) or [json.dumps(_short(text), ensure_ascii=False)]
+    better = nearest(text, _LITERALS, 1, 0.76) or [json.dumps(_short(unquoted(text)))]
     return "bare-word", text, f"{_short(text)} has no quotes", f"write {better[0]}"
+
+
+def unquoted(word: str) -> str:
+    """A word without a typographic quote that has no partner."""
+    return word.strip("“”„‘’‚")
 
 
 def _number_like(text: str) -> int | float:

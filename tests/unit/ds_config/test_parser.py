@@ -96,7 +96,10 @@ def test_several_mistakes_in_one_pass_and_the_value_survives():
     assert parse(text).value == {"a": True, "b": [1, 2], "c": 0.5}
 
 
-@pytest.mark.parametrize(("word", "advice"), [("tru", "write true"), ("Flase", "write false"), ("cpu", 'write "cpu"')])
+@pytest.mark.parametrize(
+    ("word", "advice"),
+    [("tru", "write true"), ("Flase", "write false"), ("cpu", 'write "cpu"'), ("“cpu", 'write "cpu"')],
+)
 def test_a_bare_word_near_a_literal_is_taken_for_it(word, advice):
     assert [problem.help for problem in parse(f'{{"a": {word}}}').problems] == [advice]
 
