@@ -16,7 +16,7 @@ VERBS = {
     "generate": "Write a config from a template.",
     "validate": "Check configs as DeepSpeed would read them.",
     "diff": "What changes for the engine between two configs.",
-    "explain": "What a rule or a key means.",
+    "explain": "What a rule, a key or a template means.",
     "plan": "Bytes and seconds of a run before it starts.",
     "schema": "The JSON Schema, for editors.",
 }
