@@ -23,7 +23,12 @@ STEPS = 3
 
 # What a CPU or a missing package can't show; the verdict on a GPU may differ. Nothing else is left out of a comparison.
 CPU_CANNOT_SHOW = ("not supported on your device", "not been implemented on CPU", "No module named")
-CPU_CANNOT_SHOW += ("JIT load the async_io", "only supports NVIDIA CUDA GPUs", "Please install DataStates")
+CPU_CANNOT_SHOW += (
+    "Torch not compiled with CUDA",
+    "JIT load the async_io",
+    "only supports NVIDIA CUDA GPUs",
+    "Please install DataStates",
+)
 # Set by DeepSpeed's launcher; read by the checkpoint writer.
 CPU_CANNOT_SHOW += ("CROSS_SIZE",)
 # The shape of the Trainer's model, for rules that need it.
