@@ -19,6 +19,7 @@ if sys.path and Path(sys.path[0] or ".").resolve() == HERE:
     sys.path[0] = str(HERE.parent)
 
 from zerotune.errors import UsageError  # noqa: E402
+from zerotune.preflight import named_files  # noqa: E402
 from zerotune.training import ranks  # noqa: E402
 
 
@@ -27,6 +28,7 @@ def main(argv: list[str] | None = None) -> None:
     argv = sys.argv[1:] if argv is None else argv
     with ranks.user_errors():
         resolved = resolve_config(argv)
+        named_files.check(argv)
         args, training_args, resume = prepare(argv, resolved)
         from zerotune.training.build import build
 

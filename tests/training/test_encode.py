@@ -130,7 +130,7 @@ def test_chats_without_an_assistant_list_their_roles(tokenizer):
 
     chat = [{"role": "human", "content": "hello"}, {"role": "gpt", "content": "yes"}]
     raw = datasets.Dataset.from_list([{"messages": chat}] * 3)
-    with pytest.raises(UsageError, match="no message has the role assistant.*found: human, gpt"):
+    with pytest.raises(UsageError, match=r"no message has the role assistant.*found: human, gpt"):
         prepare.make(raw, DataArguments(dataset_name="chats.jsonl"), tokenizer, 64, "train", 1, None)
 
 

@@ -82,6 +82,31 @@ def test_an_unknown_ending_lists_the_known(tmp_path):
         load(tmp_path / "rows.docx")
 
 
+@pytest.mark.parametrize("ending", ["jsonl", "json"])
+def test_a_broken_line_is_counted_as_an_editor_counts(ending, tmp_path):
+    path = tmp_path / f"rows.{ending}"
+    lines = [json.dumps(row) for row in ROWS]
+    lines[7] = '{"text": "no end'
+    path.write_text("\n".join(lines) if ending == "jsonl" else "[" + ",\n".join(lines) + "]")
+    with pytest.raises(UsageError, match=rf"rows\.{ending}, line 8, column \d+: cannot be read as json"):
+        load(path)
+
+
+def test_one_paragraph_is_said_to_be_one_example_without_validation(tmp_path, capsys):
+    (tmp_path / "book.txt").write_text("one\ntwo\n")
+    train, validation = load(tmp_path / "book.txt")
+    assert (train["text"][:], validation) == (["one\ntwo\n"], None)
+    said = capsys.readouterr().out
+    assert "every paragraph" in said
+    assert "no validation set (1 example)" in said
+
+
+def test_missing_validation_data_names_its_own_flag(tmp_path):
+    (tmp_path / "a.jsonl").write_text(json.dumps(ROWS[0]) + "\n")
+    with pytest.raises(UsageError, match=r"--validation_name .*b\.jsonl: no such file"):
+        load(tmp_path / "a.jsonl", validation_name=str(tmp_path / "b.jsonl"))
+
+
 def test_a_folder_without_data(tmp_path):
     with pytest.raises(UsageError, match="no data files"):
         load(tmp_path)
@@ -104,3 +129,64 @@ def test_the_split_of_a_file_depends_on_its_name_alone(tmp_path):
         for root in (tmp_path / "a", tmp_path / "b")
     ]
     assert held_out[0] == held_out[1] != []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("lines.jsonl", "\n\n\n"),
+        ("header.csv", "prompt,completion\n"),
+        ("list.json", "[]"),
+        ("rows.json", "[{}]"),
+        ("rows.jsonl", "{}\n{}\n"),
+    ],
+)
+def test_a_file_without_examples_says_so(name, text, tmp_path):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UsageError, match=rf"{name} holds no examples"):
+        load(tmp_path / name)
+
+
+def test_a_link_to_nothing_in_a_data_folder(tmp_path):
+    (tmp_path / "a.jsonl").write_text(json.dumps(ROWS[0]) + "\n")
+    (tmp_path / "b.jsonl").symlink_to(tmp_path / "gone.jsonl")
+    with pytest.raises(UsageError, match=r"b\.jsonl is a link to .*gone\.jsonl, which does not exist"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("splits", "rows"),
+    [({"train": 9, "test": 2}, 2), ({"train": 9, "test": 2, "dev": 3, "validation": 4}, 4), ({"train": 5}, 5)],
+)
+def test_the_validation_split_of_the_validation_data(splits, rows, tmp_path):
+    data = datasets.Dataset.from_list(ROWS)
+    data.save_to_disk(tmp_path / "data")
+    made = {name: data.select(range(count)) for name, count in splits.items()}
+    datasets.DatasetDict(made).save_to_disk(tmp_path / "more")
+    _, validation = load(tmp_path / "data", validation_name=str(tmp_path / "more"))
+    assert len(validation) == rows
+
+
+def test_validation_data_without_a_validation_split_names_its_splits(tmp_path):
+    data = datasets.Dataset.from_list(ROWS)
+    data.save_to_disk(tmp_path / "data")
+    datasets.DatasetDict(train=data, unlabelled=data).save_to_disk(tmp_path / "more")
+    with pytest.raises(UsageError, match=r"--validation_name .*more: .*Splits there: train, unlabelled"):
+        load(tmp_path / "data", validation_name=str(tmp_path / "more"))
+
+
+def test_saved_datasets_that_are_empty_or_broken(tmp_path):
+    data = datasets.Dataset.from_list(ROWS)
+    datasets.DatasetDict(train=data.select([])).save_to_disk(tmp_path / "none")
+    with pytest.raises(UsageError, match=r"none holds no examples"):
+        load(tmp_path / "none")
+    data.save_to_disk(tmp_path / "cut")
+    next((tmp_path / "cut").glob("*.arrow")).unlink()
+    with pytest.raises(UsageError, match=r"cut: cannot be read as a saved dataset: FileNotFoundError"):
+        load(tmp_path / "cut")
+
+
+def test_one_example_is_always_left_to_train_on(tmp_path):
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS[:3]))
+    train, validation = load(tmp_path / "rows.jsonl", validation_percent=99.9)
+    assert (len(train), len(validation)) == (1, 2)

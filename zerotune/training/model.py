@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 from zerotune.errors import UsageError, nearest
+from zerotune.preflight import named_files
 from zerotune.training import defaults, ranks
 from zerotune.training.arguments import Arguments, ModelArguments
 from zerotune.training.data import corpus
@@ -22,13 +23,13 @@ def tokenizer(args: Arguments):
     name = args.model.tokenizer_name or args.model.model_name_or_path or _config_folder(args.model)
     if name is None:
         return _own_tokenizer(args.data.vocab_size)
-    _require_folder_or_hub(name, "--tokenizer_name" if args.model.tokenizer_name else "--model_name_or_path")
+    named_files.require_model("--tokenizer_name" if args.model.tokenizer_name else "--model_name_or_path", name)
     try:
         made = AutoTokenizer.from_pretrained(
             name, revision=args.model.model_revision, trust_remote_code=args.model.trust_remote_code
         )
     except (OSError, ValueError, KeyError) as error:
-        raise UsageError(f"{name}: no usable tokenizer: {_first_line(error)}. Give --tokenizer_name.") from error
+        raise UsageError(_not_loaded(name, "tokenizer", error)) from error
     ensure_pad_token(made)
     return made
 
@@ -89,7 +90,7 @@ def config(args: Arguments, vocab_size: int, tokens: dict):
                 name, revision=args.model.model_revision, trust_remote_code=args.model.trust_remote_code
             )
         except (OSError, ValueError, KeyError) as error:
-            raise UsageError(f"{name}: no usable model config: {_first_line(error)}") from error
+            raise UsageError(_not_loaded(name, "model config", error)) from error
     if getattr(made, "quantization_config", None) is not None and args.model.model_name_or_path:
         raise UsageError(
             f"{name} holds quantized weights (quantization_config in its config.json), which cannot be fine-tuned "
@@ -167,7 +168,7 @@ def check_folder(args: ModelArguments) -> None:
     name = args.model_name_or_path
     if name is None:
         return
-    _require_folder_or_hub(name, "--model_name_or_path")
+    named_files.require_model("--model_name_or_path", name)
     folder = Path(name).expanduser()
     if not folder.is_dir():
         return
@@ -180,14 +181,16 @@ def check_folder(args: ModelArguments) -> None:
         )
 
 
-def _require_folder_or_hub(name: str, flag: str) -> None:
-    path = Path(name).expanduser()
-    if path.is_dir() or not (name.startswith((".", "/", "~")) or name.count("/") > 1):
-        return
-    folder = path.parent
-    close = nearest(path.name, [one.name for one in folder.iterdir()]) if folder.is_dir() else []
-    hint = f" Near it: {', '.join(str(folder / one) for one in close)}." if close else ""
-    raise UsageError(f"{flag} {name}: no such folder.{hint}")
+def _not_loaded(name: str, what: str, error: Exception) -> str:
+    """Why a folder or hub name gives no tokenizer or config, and what to do; for a hub name all of it may be missing."""
+    reason = _first_line(error).rstrip(".")
+    other = " Give --tokenizer_name." if what == "tokenizer" else ""
+    if Path(name).expanduser().is_dir():
+        return f"{name}: no usable {what}: {reason}.{other}"
+    return (
+        f"{name}: no such folder here, and its {what} did not come from the hub: {reason}. "
+        "Check the name and the network, or name a local model folder."
+    )
 
 
 def _listing(folder: Path, most: int = 8) -> str:
