@@ -44,9 +44,12 @@ def resolve_config(argv: list[str]):
     from zerotune.ds_config.resolve import is_yaml
     from zerotune.training.setup import refuse_errors
 
-    light = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    light = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     light.add_argument("--ds", "--deepspeed", default="stage2")
-    resolved = resolve(light.parse_known_args(argv)[0].ds)
+    try:
+        resolved = resolve(light.parse_known_args(argv)[0].ds)
+    except argparse.ArgumentError as error:
+        raise UsageError(f"{error}: a template's name (zerotune-config list) or a JSON file") from error
     if is_yaml(resolved.name, resolved.text):
         raise UsageError(f"--ds {resolved.name} is YAML, and the Trainer reads JSON: name the JSON file")
     refuse_errors(resolved, Context(entry="trainer"), show_warnings=False)
@@ -75,7 +78,7 @@ def prepare(argv: list[str], resolved):
     output_folder.check(folder, overwrite, resuming=bool(wanted))
     training_args = setup.training_arguments(args, resolved, folder)
     if ranks.rank() == 0 and "wandb" in training_args.report_to:
-        ranks.say(f"W&B: {wandb_run.prepare(folder)}")
+        ranks.say(f"W&B: {wandb_run.prepare(folder, resuming=bool(wanted))}")
     return args, training_args, resume
 
 
@@ -86,7 +89,7 @@ def make_trainer(args, training_args, parts, resume: Path | None):
 
     from zerotune.checkpointing.saving import Checkpoints
     from zerotune.preflight import output_folder
-    from zerotune.reporting import flops
+    from zerotune.reporting import flops, wandb_run
     from zerotune.reporting.metrics import Meter, MetricsFile
     from zerotune.reporting.progress import ProgressBar
     from zerotune.training.trainer import ZeroTrainer
@@ -110,7 +113,12 @@ def make_trainer(args, training_args, parts, resume: Path | None):
         eval_dataset=parts.validation,
         data_collator=parts.collate,
         processing_class=parts.tokenizer,
-        callbacks=[Checkpoints(limit, ranks.wait_for_all), MetricsFile(folder / "metrics.jsonl"), ProgressBar()],
+        callbacks=[
+            Checkpoints(limit, ranks.wait_for_all),
+            MetricsFile(folder / "metrics.jsonl"),
+            ProgressBar(),
+            wandb_run.KeepRunId(),
+        ],
         meter=meter,
     )
     trainer.remove_callback(PrinterCallback)
@@ -122,8 +130,11 @@ def make_trainer(args, training_args, parts, resume: Path | None):
 
 def train(trainer, resume: Path | None) -> dict:
     """Train, then evaluate unless the last step just was; returns the results that end up on disk."""
+    from zerotune.training.resume import how_to_continue
+
     started = time.perf_counter()
-    outcome = trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+    with ranks.stoppable(lambda: how_to_continue(trainer.state.global_step, Path(trainer.args.output_dir))):
+        outcome = trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     seconds = time.perf_counter() - started
     if ranks.rank() == 0:  # with every "auto" as it was filled in
         config = trainer.accelerator.state.deepspeed_plugin.hf_ds_config.config

@@ -1,14 +1,20 @@
-"""A checkpoint at the end of the training is not resumed from: the export would replace the finished model."""
+"""How a run stops and goes on; at its end nothing goes on, or the export would replace the finished model."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import sys
+import time
+from types import SimpleNamespace
 
 import pytest
 
 from zerotune.checkpointing import completion
 from zerotune.errors import UsageError
-from zerotune.training import resume
+from zerotune.reporting import wandb_run
+from zerotune.training import ranks, resume
 
 
 @pytest.fixture
@@ -33,3 +39,40 @@ def test_nothing_left_to_train_is_refused(run, max_steps, epochs, flag):
 @pytest.mark.parametrize(("max_steps", "epochs"), [(41, 1.0), (-1, 2.5)])
 def test_what_is_left_is_trained(run, max_steps, epochs):
     assert resume.point("last", run, {"max_steps": max_steps, "num_train_epochs": epochs}).name == "checkpoint-40"
+
+
+def test_a_stopped_run_says_how_to_continue(run):
+    (run / "checkpoint-60").mkdir()  # not complete
+    said = resume.how_to_continue(61, run)
+    assert said == f"stopped at step 61; continue with --output_dir {run} --resume_from_checkpoint last (checkpoint-40)"
+    assert "no checkpoint" in resume.how_to_continue(3, run / "nothing")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_training_with_the_last_word(number, monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with (
+            pytest.raises(KeyboardInterrupt, match=r"^stopped at step 7$"),
+            ranks.stoppable(lambda: "stopped at step 7"),
+        ):
+            os.kill(os.getpid(), number)
+            time.sleep(5)
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def test_the_run_of_weights_and_biases_goes_on(run, monkeypatch):
+    for name in ("WANDB_RUN_ID", "WANDB_RESUME", "WANDB_DIR", "WANDB_PROJECT"):
+        monkeypatch.setenv(name, "")  # so that the environment is restored afterwards
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(run=SimpleNamespace(id="abc123")))
+    state = SimpleNamespace(is_world_process_zero=True)
+    wandb_run.KeepRunId().on_train_begin(SimpleNamespace(output_dir=run), state, None)
+    wandb_run.prepare(run, resuming=False)
+    assert "WANDB_RUN_ID" not in os.environ
+    wandb_run.prepare(run, resuming=True)
+    assert (os.environ["WANDB_RUN_ID"], os.environ["WANDB_RESUME"]) == ("abc123", "allow")

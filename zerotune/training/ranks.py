@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import sys
 import time
@@ -51,8 +52,27 @@ def user_errors() -> Iterator[None]:
         yield
     except UsageError as error:
         _leave(f"zerotune: error: {error}", EXIT_USAGE)
+    except KeyboardInterrupt as stopped:
+        _leave(f"zerotune: {str(stopped) or 'interrupted'}", 130)
+
+
+@contextlib.contextmanager
+def stoppable(describe: Callable[[], str]) -> Iterator[None]:
+    """Inside, Ctrl-C ends the job with `describe()` as its last word.
+
+    Rank 0 takes SIGTERM for the same: launchers answer Ctrl-C with it, and it may come first.
+    """
+    if rank() == 0:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
     except KeyboardInterrupt:
-        _leave("zerotune: interrupted", 130)
+        for number in (signal.SIGINT, signal.SIGTERM):  # nothing cuts the last word short
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt(describe()) from None
+    finally:
+        if signal.getsignal(signal.SIGTERM) is signal.default_int_handler:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _leave(message: str, code: int) -> None:

@@ -36,6 +36,16 @@ def point(wanted: str, run: Path, training: dict) -> Path:
     return found
 
 
+def how_to_continue(step: int, run: Path) -> str:
+    """What to say when a run was stopped at `step`."""
+    from zerotune.checkpointing import completion, saving
+
+    complete = [one.name for one in saving.checkpoints(run) if completion.what_is_wrong(one) is None]
+    if not complete:
+        return f"stopped at step {step}; no checkpoint was saved to continue from"
+    return f"stopped at step {step}; continue with --output_dir {run} --resume_from_checkpoint last ({complete[-1]})"
+
+
 def refuse_finished(checkpoint: Path, max_steps: int, num_train_epochs: float) -> None:
     """The Trainer would train one step more, and the export would replace the finished model.
 
