@@ -11,6 +11,10 @@ hostfile=${HOSTFILE:-launch/hostfile}     # the nodes and their GPUs
 master_port=${MASTER_PORT:-29500}         # open between the nodes
 network=${NCCL_SOCKET_IFNAME:-}           # the interface between the nodes (ip addr); empty: NCCL chooses
 output_dir=${OUTPUT_DIR:-runs/two_nodes}  # on the shared disk
+training=(                                # flags of zerotune/train.py that suit this model and these GPUs
+  --bf16 --activation_checkpointing
+  --per_device_train_batch_size 1 --max_seq_length 2048 --num_train_epochs 1
+)
 # ---- nothing to edit below ----
 
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
@@ -23,5 +27,4 @@ if [[ -n $network ]]; then
   export NCCL_SOCKET_IFNAME=$network
 fi
 exec deepspeed --hostfile "$hostfile" --master_port "$master_port" zerotune/train.py --ds "$template" \
-  --output_dir "$output_dir" --bf16 --activation_checkpointing --max_seq_length 2048 \
-  --per_device_train_batch_size 1 --max_steps 500 "$@"
+  --output_dir "$output_dir" "${training[@]}" "$@"

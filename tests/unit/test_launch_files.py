@@ -31,3 +31,14 @@ def test_user_arguments_and_names_are_handed_on_quoted(path):
 def test_the_default_template_exists(path):
     name = re.search(r"TEMPLATE:-(\w+)", path.read_text())[1]
     assert (REPO / "ds_configs" / f"{name}.json").is_file()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_everything_to_edit_stands_at_the_top(path):
+    top, marker, rest = path.read_text().partition("# ---- nothing to edit below ----")
+    assert marker
+    for flag in ("--max_steps", "--per_device_train_batch_size", "--max_seq_length", "--bf16"):
+        assert flag not in rest
+    if "70b" in top:  # a model of this size fits with these only
+        assert "--bf16 --activation_checkpointing" in top
+        assert '"${training[@]}" "$@"' in rest

@@ -75,7 +75,7 @@ def model_card(opened: OpenedCheckpoint, config: dict, dtype: str, num_parameter
         "Parameters": f"{num_parameters:,}",
         "Stored as": dtype,
         "Optimizer steps": zero.step if zero.step is not None else "unknown",
-        "Trained with": f"ZeRO stage {zero.stage} on {zero.world_size} ranks",
+        "Trained with": f"ZeRO stage {zero.stage} on {zero.world_size} rank{'s' * (zero.world_size != 1)}",
         "Versions": f"zerotune {zerotune.__version__}, deepspeed {zero.deepspeed_version}, "
         f"transformers {config.get('transformers_version') or _installed('transformers')}",
     }

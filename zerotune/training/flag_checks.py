@@ -13,6 +13,12 @@ def refuse_values(args: Arguments) -> None:
         UsageError: the first flag with a value that cannot work.
     """
     _data(args.data)
+    limit = args.training["save_total_limit"]
+    if limit is not None and limit < 1:
+        raise UsageError(
+            f"--save_total_limit {limit}: the newest checkpoint is kept, the export reads it. Use at least 1, or leave "
+            "the flag out to keep all."
+        )
     if args.training["prediction_loss_only"]:
         raise UsageError(
             "--prediction_loss_only: the evaluation here already computes nothing but the loss. Leave it out."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 import warnings
 from pathlib import Path
 
@@ -54,14 +55,14 @@ def parse(argv: list[str], resolved):
 
 
 def quiet_libraries() -> None:
-    """One voice: other ranks show no progress bars, and the libraries no advice meant for their own scripts."""
+    """One voice: bars on rank 0's terminal only, and none of the libraries' advice meant for their own scripts."""
     import datasets
     import transformers
 
     # torch 2.13 deprecates the collectives that DeepSpeed 0.19.8 calls: nothing that a user can act on.
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
     transformers.utils.logging.set_verbosity_error()
-    if ranks.rank() != 0:
+    if ranks.rank() != 0 or not sys.stderr.isatty():  # a bar would fill a log file
         datasets.disable_progress_bars()
         transformers.utils.logging.disable_progress_bar()
 
