@@ -6,6 +6,7 @@ import importlib.util
 
 import pytest
 
+from zerotune import train
 from zerotune.errors import UsageError
 from zerotune.training import arguments, build, flag_checks, model
 
@@ -81,3 +82,16 @@ def test_evaluation_without_validation_data_is_refused():
     build.require_validation(None, "no")
     with pytest.raises(UsageError, match=r"--eval_strategy steps: .*no validation data.*--validation_name"):
         build.require_validation(None, "steps")
+
+
+@pytest.mark.parametrize("argv", [["--ds"], ["--ds", "--max_steps", "5"], ["--deepspeed"]])
+def test_ds_without_a_value_is_one_message(argv, capsys):
+    with pytest.raises(UsageError, match=r"--ds.*: expected one argument.*zerotune-config list"):
+        train.resolve_config(argv)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_limit_of_no_checkpoint_is_refused():
+    flag_checks.refuse_values(arguments.parse(["--save_total_limit", "1"]))
+    with pytest.raises(UsageError, match=r"--save_total_limit 0: the newest checkpoint is kept"):
+        flag_checks.refuse_values(arguments.parse(["--save_total_limit", "0"]))
