@@ -150,6 +150,17 @@ def test_a_resume_with_another_number_of_ranks(jobs, tmp_path):
     refused(jobs.train("--resume_from_checkpoint", str(folder)), "4 rank(s) wrote it", "this job has 1")
 
 
+def test_a_resume_with_nothing_left_to_train(jobs, tmp_path):
+    from zerotune.checkpointing import completion
+
+    folder = tmp_path / "checkpoint-40"
+    folder.mkdir()
+    write(folder / "trainer_state.json", '{"global_step": 40, "epoch": 1.0}')
+    completion.write_marker(folder, world_size=1, step=40)
+    ended = jobs.train("--max_steps", "5", "--resume_from_checkpoint", "last", "--output_dir", str(tmp_path))
+    refused(ended, "checkpoint-40 is already at or past --max_steps 5", "zerotune-export")
+
+
 def test_fp16_that_the_device_lacks(jobs):
     refused(jobs.train("--fp16"), "--fp16", "fp32")
 
