@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..context import RAW
 from ..finding import ERROR, WARNING, Fix
 from .rule import Hit, case, rule
 
@@ -201,15 +202,54 @@ def zenflow_transposes(view):
     "zenflow-optimizer-params",
     ERROR,
     keys=("optimizer.params", "zero_optimization.zenflow"),
-    message="ZenFlow needs a params block in the optimizer",
-    help='add "params": {{"lr": ...}}',
+    message="ZenFlow needs an optimizer block with params in the config",
+    help='add "optimizer": {{"type": "AdamW", "params": {{"lr": ...}}}}',
     source="deepspeed 0.19.8 runtime/zenflow/zenflow_stage_1_and_2.py",
-    bad=[raw({"optimizer": {"type": "AdamW"}, **zenflow()})],
+    bad=[
+        raw({"optimizer": {"type": "AdamW"}, **zenflow()}),
+        case(zenflow(), entry="raw", client_optimizer="DeepSpeedCPUAdam"),
+    ],
     good=[raw({"optimizer": {"type": "AdamW", "params": {}}, **zenflow()})],
 )
 def zenflow_optimizer_params(view):
-    """A TypeError when the engine is built: its own optimizer is given the params of the config."""
-    if settings(view) is None or view.stage not in (1, 2) or view.device("offload_optimizer") == "none":
+    """A TypeError when the engine is built: its own optimizer is given the params of the config, also where the
+    program passes an optimizer."""
+    if not offloaded(view) or view.get("optimizer.params") is not None:
         return
-    if view.get("optimizer.type") is not None and view.get("optimizer.params") is None:
-        yield Hit("/optimizer", at_key=True)
+    if view.has("optimizer") or view.context.client_optimizer or view.context.entry != RAW:
+        yield Hit("/optimizer" if view.has("optimizer") else BLOCK, at_key=True)
+
+
+@rule(
+    "ZT551",
+    "zenflow-optimizer",
+    ERROR,
+    keys=("optimizer.type", "optimizer.params.torch_adam", "zero_optimization.zenflow"),
+    message="ZenFlow steps DeepSpeed's own CPU Adam, not {what}",
+    help="{todo}",
+    source="deepspeed 0.19.8 runtime/zenflow/zenflow_stage_1_and_2.py:626",
+    bad=[
+        raw({"optimizer": {"type": "Adagrad", "params": {"lr": 1e-3}}, **zenflow()}),
+        raw({"optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "torch_adam": True}}, **zenflow()}),
+    ],
+    good=[
+        raw({"optimizer": {"type": "Adam", "params": {"lr": 1e-3}}, **zenflow()}),
+        raw({"optimizer": {"type": "Muon", "params": {"lr": 1e-3}}, **zenflow()}),
+    ],
+)
+def zenflow_optimizer(view):
+    """Its step is called with step_id, which other optimizers do not take: a TypeError in the first step. The params
+    of the config are given to ZenFlow's own Adam too, which does not know torch_adam."""
+    name = view.get("optimizer.type")
+    if not offloaded(view) or not isinstance(name, str):
+        return
+    if name.lower() not in ("adam", "adamw", "muon"):
+        yield Hit("/optimizer/type", {"what": name, "todo": "use Adam, AdamW or Muon, or delete zenflow"})
+    elif "torch_adam" in view.block("optimizer.params"):
+        facts = {"what": "PyTorch's", "todo": "delete torch_adam"}
+        yield Hit("/optimizer/params/torch_adam", facts, at_key=True, fix=Fix("remove", "/optimizer/params/torch_adam"))
+
+
+def offloaded(view) -> bool:
+    """ZenFlow as it is meant: below stage 3 with the optimizer on the CPU."""
+    return settings(view) is not None and view.stage in (1, 2) and view.device("offload_optimizer") != "none"
