@@ -45,6 +45,8 @@ MARKS = """\
 {%- if m.role == 'assistant' -%}{%- generation -%}{{- m.content + '<|im_end|>' -}}{%- endgeneration -%}
 {%- else -%}{{- m.content + '<|im_end|>' -}}{%- endif -%}{%- endfor -%}
 """
+# As Qwen3's thinking models: the prompt opens the block that only the last answer keeps.
+THINKS_ALWAYS = FORGETS_REASONING.replace("'<|im_start|>assistant\n' -}}", "'<|im_start|>assistant\n<think>\n' -}}")
 
 
 def turn(role: str, content, **more) -> dict:
@@ -86,6 +88,18 @@ def test_reasoning_of_earlier_turns_is_dropped(tokenizer):
     assert runs(tokenizer, FORGETS_REASONING, CHAT) == ["yes<|im_end|>\n", last]
     last = "<think>\n\n</think>\n\nno<|im_end|>\n"
     assert runs(tokenizer, FORGETS_REASONING, PLAIN) == ["yes<|im_end|>\n", last]
+
+
+def test_reasoning_that_the_prompt_opens(tokenizer):
+    assert THINKS_ALWAYS != FORGETS_REASONING
+    assert runs(tokenizer, THINKS_ALWAYS, CHAT) == ["yes<|im_end|>\n", "bye\n</think>\n\nno<|im_end|>\n"]
+    answered = [*PLAIN[:2], CHAT[0], CHAT[1], turn("tool", "hello"), turn("assistant", "no"), *PLAIN[2:]]
+    assert runs(tokenizer, THINKS_ALWAYS, answered) == [
+        "yes<|im_end|>\n",
+        "yes<|im_end|>\n",
+        "no<|im_end|>\n",
+        "\n</think>\n\nno<|im_end|>\n",
+    ]
 
 
 def test_a_tool_call_is_part_of_its_turn(tokenizer):

@@ -8,6 +8,7 @@ from zerotune.errors import UsageError
 
 # Stands in for an answer. No chat holds it and no template takes it apart.
 STAND_IN = "\ue000answer\ue000"
+QUESTION = {"role": "user", "content": "?"}
 
 
 def spans(tokenizer, messages: list[dict], text: str) -> list[tuple[int, int]]:
@@ -34,29 +35,31 @@ def spans(tokenizer, messages: list[dict], text: str) -> list[tuple[int, int]]:
 def _compared(tokenizer, messages: list[dict], index: int, text: str) -> tuple[int, int]:
     """The range of turn `index`, from the rendering of the same chat with a stand-in for its content.
 
-    The turn starts after the header that the prompt and a turn share, and stops where the later turns begin.
+    The turn starts after what a prompt for it ends with and stops where the later turns begin.
     """
     changed = {**messages[index], "content": STAND_IN}
     whole = _render(tokenizer, [*messages[:index], changed, *messages[index + 1 :]])
-    earlier = messages[:index] or [{"role": "user", "content": ""}]
-    header, closing = _frame(tokenizer, earlier, changed)
-    after = whole.partition(STAND_IN)[2]
-    later = after[len(_shared(closing, after)) :]
+    earlier = messages[:index] or [QUESTION]
+    asked = _beyond(_render(tokenizer, earlier), _prompt(tokenizer, earlier))
+    header = _header(tokenizer) if asked else ""  # after a tool's result some templates ask for nothing
+    closing = _render(tokenizer, [*earlier, changed]).partition(STAND_IN)[2]
+    later = _beyond(closing, whole.partition(STAND_IN)[2])
     start = text.rfind(header, 0, len(_shared(text, whole)))
-    if STAND_IN not in whole or start < 0 or not text.endswith(later):
+    if STAND_IN not in whole or start < 0 or not asked.startswith(header) or not text.endswith(later):
         raise UsageError(
             f"the tokenizer's chat template hides where turn {index + 1} of a chat stands, so the assistant's tokens "
             "cannot be told apart. Use prompt+completion columns, or a tokenizer with another template."
         )
-    return start + len(header), len(text) - len(later)
+    start += len(asked if text.startswith(asked, start) else header)
+    return start, len(text) - len(later)
 
 
-def _frame(tokenizer, earlier: list[dict], answer: dict) -> tuple[str, str]:
-    """What the template puts around an answer: the header that a prompt ends with, and what closes the turn."""
-    answered = _render(tokenizer, [*earlier, answer])
-    asked = _shared(_prompt(tokenizer, earlier), answered)  # a prompt may open a reasoning block, too
-    header = asked[len(_shared(_render(tokenizer, earlier), asked)) :]
-    return header, answered.partition(STAND_IN)[2]
+def _header(tokenizer) -> str:
+    """What stands before every answer: a prompt may open a reasoning block, too, which earlier turns have not."""
+    answer = {"role": "assistant", "content": STAND_IN}
+    prompt = _prompt(tokenizer, [QUESTION])
+    last, not_last = (_render(tokenizer, [QUESTION, answer, *more]) for more in ([], [QUESTION]))
+    return _beyond(_render(tokenizer, [QUESTION]), _shared(_shared(prompt, last), not_last))
 
 
 def _render(tokenizer, messages: list[dict]) -> str:
@@ -71,3 +74,8 @@ def _prompt(tokenizer, messages: list[dict]) -> str:
 def _shared(one: str, other: str) -> str:
     """The longest common start of two strings."""
     return os.path.commonprefix([one, other])  # noqa: RUF071 - these are no paths
+
+
+def _beyond(one: str, other: str) -> str:
+    """What `other` has after its common start with `one`."""
+    return other[len(_shared(one, other)) :]
