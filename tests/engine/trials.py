@@ -167,13 +167,15 @@ def _warm_up(with_trainer: bool) -> None:
     from deepspeed.accelerator import get_accelerator
     from deepspeed.utils import logger
 
-    import_module("torch._dynamo")  # the first step of any torch optimizer imports it: 3 s in every fork
-    import_module("deepspeed.runtime.zero.muon.muon_optimizer")  # torch.compile on import; every sanity check needs it
+    # The first step of any torch optimizer imports it: 3 s in every fork. Off, since trials at the same time would
+    # compile Muon's kernel into one cache, and read each other's half-written files.
+    import_module("torch._dynamo").config.disable = True
+    import_module("deepspeed.runtime.zero.muon.muon_optimizer")  # every sanity check needs it
     if with_trainer:
         for name in ("trainer", "models.llama.modeling_llama", "integrations.deepspeed"):
             import_module(f"transformers.{name}")
     logger.setLevel(logging.CRITICAL)
-    operators = ("CPUAdamBuilder", "FusedAdamBuilder", "CPUAdagradBuilder")
+    operators = ("CPUAdamBuilder", "FusedAdamBuilder", "CPUAdagradBuilder", "CPULionBuilder")
     for operator in (*operators, "ShareMemCommBuilder") if on_cpu() else operators:
         get_accelerator().create_op_builder(operator).load(verbose=False)
     import cpuinfo
