@@ -10,6 +10,7 @@ from pathlib import Path
 
 from .document import join
 from .history import before, dated, nearest_listed, numbers, schema_at, table
+from .schema_check import broken
 
 SCHEMA_FILE = Path(__file__).with_name("deepspeed.schema.json")
 
@@ -55,7 +56,13 @@ def read_by(version: str | None, config: dict, path: str = "") -> dict:
 
 
 def published(version: str | None = None) -> dict:
-    """The schema with x-since and x-default-by-version beside each key, for editors and other tools."""
+    """The schema with x-since and x-default-by-version beside each key, for editors and other tools.
+
+    Raises:
+        jsonschema.SchemaError: what was put together is no JSON Schema; a mistake of ours.
+    """
+    from jsonschema.validators import Draft202012Validator
+
     made = copy.deepcopy(schema(version))
     found: dict[str, Field] = {}
     _collect(made, "", found)
@@ -66,6 +73,7 @@ def published(version: str | None = None) -> dict:
         older = {change["below"]: change["default"] for change in entry.get("was", ()) if "default" in change}
         if older:
             field.node["x-default-by-version"] = {f"below {below}": default for below, default in older.items()}
+    Draft202012Validator.check_schema(made)
     return made
 
 
@@ -146,27 +154,17 @@ class Violation:
 def violations(config: dict, version: str | None = None) -> list[Violation]:
     """All of them, in the keys of the given DeepSpeed version."""
     found, root = [], schema(version)
-    for error in _validator(listed(version)).iter_errors(config):
-        path = tuple(error.absolute_path)
+    for keyword, path, value, node in broken(config, root):
         pointer = ""
         for part in path:
             pointer = join(pointer, part)
-        value, node = error.instance, error.schema
-        if error.validator == "additionalProperties":
+        if keyword == "additionalProperties":
             names = [name for name in value if name not in node["properties"]]
             reader = _reader(root, path)
             found += [Violation("unknown", join(pointer, name), value[name], node, reader) for name in names]
         else:
-            found.append(Violation(error.validator, pointer, value, node, _reader(root, path[:-1])))
+            found.append(Violation(keyword, pointer, value, node, _reader(root, path[:-1])))
     return found
-
-
-@cache
-def _validator(version: str):
-    """jsonschema is loaded here: `list` and `explain` do without it."""
-    from jsonschema.validators import Draft202012Validator
-
-    return Draft202012Validator(_schema(version))
 
 
 def _reader(root: dict, block_path: tuple) -> str:
