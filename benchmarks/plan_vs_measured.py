@@ -100,6 +100,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--csv", type=Path, help="append the rows here; with --compare, read them")
     parser.add_argument("--compare", action="store_true", help="hold today's planner against the rows of --csv")
+    parser.add_argument("--plot", type=Path, help="draw the rows of --csv, predicted against measured, into this file")
     parser.add_argument("--quick", action="store_true", help="two tiny models on CPU")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--only", help="templates with this text in their name")
@@ -112,6 +113,8 @@ def main() -> int:
         return rank_main(tuple(json.loads(options.rank[0])), options.rank[1])
     if options.compare:
         return compare(options.csv)
+    if options.plot:
+        return plot(options.csv, options.plot)
     cases = QUICK if options.quick else ONE_GPU if options.ranks == 1 else TWO_GPUS
     began = time.monotonic()
     cases = [case for case in cases if options.only is None or options.only in case[1]]
@@ -418,6 +421,33 @@ def compare(path: Path) -> int:
     for name, values in sorted(ratios.items()):
         middle = statistics.median(abs(value) for value in values)
         print(f"{name}: median {middle:.1%} off, from {min(values):+.1%} to {max(values):+.1%}, {len(values)} runs")
+    return 0
+
+
+def plot(path: Path, picture: Path) -> int:
+    """Three panels, one dot a run; held-out runs are hollow."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 3.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    rows = [(held_out(row), ratios_of(row)) for row in read(path)]
+    titles = {"gpu": ("GPU peak [GiB]", 2**30), "host": ("host memory [GiB]", 2**30), "step": ("step [s]", 1)}
+    for axes, (name, (title, unit)) in zip(figure.subplots(1, 3), titles.items(), strict=True):
+        for held, label in ((False, "seen"), (True, "held out")):
+            planned, measured = zip(*(found[name] for is_held, found in rows if is_held == held), strict=True)
+            x, y = [value / unit for value in measured], [value / unit for value in planned]
+            axes.scatter(x, y, s=24, facecolors="none" if held else "tab:blue", edgecolors="tab:blue", label=label)
+        ends = [bound(axes.get_xlim() + axes.get_ylim()) for bound in (min, max)]
+        ends[0] = min(value / unit for _, found in rows for value in found[name]) * 0.9
+        axes.plot(ends, ends, color="gray", linewidth=0.8)
+        axes.set(title=title, xlabel="measured", ylabel="predicted", xscale="log", yscale="log")
+        ticks = [tick for tick in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50) if ends[0] <= tick <= ends[1]]
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.minorticks_off()
+        axes.legend()
+    figure.savefig(picture, dpi=80)
     return 0
 
 

@@ -130,6 +130,14 @@ def logits_bytes(run: Run) -> int:
     return 3 * run.tokens * shapes.vocab * 4
 
 
+def first_gradient_bytes(run: Run) -> int:
+    """When the output matrix has its gradient: that, and the gradient of the logits [tokens, vocab], or with a fused
+    loss of the last hidden states [tokens, hidden]."""
+    shapes = run.shapes
+    width = shapes.hidden if run.fused_loss else shapes.vocab
+    return (run.tokens * width + shapes.vocab * shapes.hidden) * run.bytes_each
+
+
 def evaluation_logits_bytes(run: Run, chunk: int = 1024) -> int:
     """Logits of one batch, and of `chunk` positions in fp32 twice (training/trainer.py, row_loss_sums)."""
     positions = min(chunk, run.seq)

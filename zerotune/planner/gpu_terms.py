@@ -108,8 +108,14 @@ def reduce_scatter_bytes(run: Run) -> int:
 
 
 def offload_grad_bytes(run: Run) -> int:
-    """temp_grad_buffer_for_gpu_offload: the largest parameter (stage_1_and_2.py:659)."""
+    """temp_grad_buffer_for_gpu_offload, kept: the largest parameter (stage_1_and_2.py:659)."""
     return largest_param(run) * run.bytes_each if run.zero.cpu_optimizer and run.zero.stage < 3 else 0
+
+
+def offload_upcast_bytes(run: Run) -> int:
+    """Below stage 3 a gradient is made fp32 on the GPU before it goes to the host: the largest one
+    (stage_1_and_2.py:1900)."""
+    return largest_param(run) * 4 if offload_grad_bytes(run) and run.precision != "fp32" else 0
 
 
 def step_grad_bytes(run: Run) -> int:
@@ -134,6 +140,14 @@ def init_bytes(run: Run) -> int:
     if run.zero.stage == 3:
         return 0 if run.zero.cpu_optimizer else max(sub_groups(run), default=0) * 4
     return run.shapes.num_params * run.bytes_each
+
+
+def workspace_bytes(run: Run) -> int:
+    """cuBLAS's workspaces, from the allocator: of the main thread and of autograd's, 32 MiB each since Hopper, 8 MiB
+    before (aten/src/ATen/cuda/CublasHandlePool.cpp)."""
+    if run.cluster.device.is_cpu:
+        return 0
+    return 2 * (32 if run.cluster.device.bf16 >= 700 else 8) * MIB
 
 
 def context_bytes(run: Run) -> int:
