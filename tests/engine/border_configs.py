@@ -175,7 +175,7 @@ def _trainer_trial(random_: random.Random) -> dict:
     if random_.random() < 0.6:
         put(config, "optimizer", {"type": "AdamW", "params": {"lr": "auto"}})
     for path in random_.sample(sorted(TRAINER_KEYS), random_.randint(0, 3)):
-        put(config, path, copy.deepcopy(random_.choice(TRAINER_KEYS[path])))
+        put(config, path, random_.choice(TRAINER_KEYS[path]))
         if path.startswith("scheduler."):
             put(config, "scheduler", {"type": "WarmupLR", "params": {}, **config["scheduler"]})
     if random_.random() < 0.3:
@@ -190,7 +190,7 @@ def _trainer_trial(random_: random.Random) -> dict:
 def _weighted(random_: random.Random) -> tuple[str, object]:
     paths = list(CHOICES)
     path = random_.choices(paths, [share for share, _ in CHOICES.values()])[0]
-    return path, copy.deepcopy(random_.choice(CHOICES[path][1]))
+    return path, random_.choice(CHOICES[path][1])
 
 
 def _any_key(random_: random.Random) -> tuple[str, object]:

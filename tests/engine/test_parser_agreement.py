@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("deepspeed")
 
+from tests.engine.border_configs import put
 from zerotune.ds_config import Context, check
 from zerotune.ds_config.finding import ERROR
 from zerotune.ds_config.schema import fields
@@ -56,11 +57,7 @@ def configs(path: str):
     for value in VALUES:
         for stage in stages:
             config = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": stage}}
-            block = config
-            *parents, name = path.split(".")
-            for parent in parents:
-                block = block.setdefault(parent, {})
-            block[name] = copy.deepcopy(value)
+            put(config, path, value)
             yield config
 
 

@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("deepspeed")
 pytest.importorskip("transformers")
 
+from tests.engine import border_configs
 from tests.engine.test_parser_agreement import LATER
 from zerotune.ds_config import Context, check
 from zerotune.ds_config.context import TRAINING_DEFAULTS
@@ -23,51 +24,19 @@ from zerotune.ds_config.finding import ERROR
 
 LATER_HERE = LATER | {"ZT110", "ZT112", "ZT408", "ZT409", "ZT502", "ZT507", "ZT602", "ZT603", "ZT604", "ZT606", "ZT607"}
 LATER_HERE |= {"ZT622", "ZT623", "ZT624"}
-FLAGS = {
-    "per_device_train_batch_size": [1, 2],
-    "gradient_accumulation_steps": [1, 4],
-    "max_grad_norm": [1.0, 0.0, 0.5],
-    "learning_rate": [5e-5, 1e-3],
-    "weight_decay": [0.0, 0.1],
-    "adam_beta2": [0.999, 0.95],
-    "bf16": [True, False],
-    "fp16": [False, False, True],
-    "warmup_steps": [0, 10, 0.1],
-    "max_steps": [-1, 100],
-}
-KEYS = {
-    "train_batch_size": ["auto", 1, 4, 8, None],
-    "train_micro_batch_size_per_gpu": ["auto", 1, 2, "2"],
-    "gradient_accumulation_steps": ["auto", 1, 4],
-    "gradient_clipping": ["auto", 1.0, 1, 0.5, 0, "1.0"],
+# Without an engine nothing waits for a step: longer accumulation, epochs, and keys that only the later phases look at.
+FLAGS = border_configs.FLAGS | {"gradient_accumulation_steps": [1, 4], "max_steps": [-1, 100]}
+KEYS = border_configs.TRAINER_KEYS | {
     "steps_per_print": [10, "auto", "x"],
-    "optimizer.params.lr": ["auto", 5e-5, 1e-3, "5e-5"],
-    "optimizer.params.betas": ["auto", [0.9, 0.999], [0.9, 0.95]],
     "optimizer.params.eps": ["auto", 1e-8, 1e-6],
-    "optimizer.params.weight_decay": ["auto", 0, 0.1],
     "optimizer.params.torch_adam": [True, "auto"],
-    "scheduler.type": ["WarmupLR", "WarmupDecayLR"],
-    "scheduler.params.warmup_min_lr": ["auto", 0, 1e-6],
     "scheduler.params.warmup_max_lr": ["auto", 5e-5, 1e-3],
-    "scheduler.params.warmup_num_steps": ["auto", 1, 10],
-    "scheduler.params.total_num_steps": ["auto", 100],
-    "fp16.enabled": ["auto", True, False],
     "fp16.loss_scale": [0, "auto"],
-    "bf16.enabled": ["auto", True, False, "true"],
-    "zero_optimization.stage": ["auto", 0, 1, 2, 3, "3", 4],
-    "zero_optimization.overlap_comm": [True, "auto"],
-    "zero_optimization.reduce_bucket_size": ["auto", 1e6, 0],
-    "zero_optimization.stage3_prefetch_bucket_size": ["auto", 1e6],
     "zero_optimization.prefetch_bucket_size": ["auto", 1e6],
-    "zero_optimization.sub_group_size": ["auto", 1e9],
     "zero_optimization.stage3_gather_16bit_weights_on_model_save": ["auto", True],
-    "zero_optimization.offload_optimizer.device": ["auto", "cpu", "none", "gpu"],
     "zero_optimization.offload_optimizer.ratio": ["auto", 1.0],
-    "zero_optimization.offload_param.device": ["auto", "cpu"],
     "zero_optimization.offload_param": ["auto", None, {}],
-    "zero_optimization.unknown": ["auto", 1],
     "aio.block_size": ["auto", 1048576],
-    "unknown": ["auto", 1],
     "bfloat16.enabled": ["auto", True],
     "elasticity": [{}],
 }
@@ -78,13 +47,7 @@ def draw(random_: random.Random) -> tuple[dict, dict]:
     config |= {"gradient_accumulation_steps": "auto", "train_batch_size": "auto", "gradient_clipping": "auto"}
     config["optimizer"] = {"type": "AdamW", "params": {"lr": "auto"}}
     for path in random_.sample(sorted(KEYS), random_.randint(0, 4)):
-        *parents, name = path.split(".")
-        block = config
-        for parent in parents:
-            if not isinstance(block.get(parent), dict):
-                block[parent] = {}
-            block = block[parent]
-        block[name] = copy.deepcopy(random_.choice(KEYS[path]))
+        border_configs.put(config, path, random_.choice(KEYS[path]))
         if path.startswith("scheduler."):
             config["scheduler"].setdefault("type", "WarmupLR")
             config["scheduler"].setdefault("params", {})
