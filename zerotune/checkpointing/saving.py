@@ -15,7 +15,8 @@ from pathlib import Path
 from transformers import TrainerCallback
 
 from zerotune.checkpointing.completion import MARKER, what_is_wrong, write_marker
-from zerotune.errors import UsageError, nearest
+from zerotune.errors import UsageError
+from zerotune.preflight.named_files import near
 
 
 def checkpoints(run: Path) -> list[Path]:
@@ -40,7 +41,9 @@ def find(wanted: str, run: Path) -> tuple[Path, list[str]]:
     if wanted.lower() not in ("true", "last"):
         folder = Path(wanted).expanduser()
         if not folder.is_dir():
-            raise UsageError(f"--resume_from_checkpoint {wanted}: no such folder.{_near(folder)}{_complete_ones(run)}")
+            raise UsageError(
+                f"--resume_from_checkpoint {wanted}: no such folder.{near(folder, folders_only=True)}{_complete_ones(run)}"
+            )
         if (folder / MARKER).exists() or not checkpoints(folder):
             wrong = what_is_wrong(folder)
             if wrong:
@@ -58,15 +61,14 @@ def find(wanted: str, run: Path) -> tuple[Path, list[str]]:
     raise UsageError(f"--resume_from_checkpoint {wanted}: no complete checkpoint in {run}.{detail}")
 
 
-def _near(folder: Path) -> str:
-    names = [one.name for one in folder.parent.iterdir() if one.is_dir()] if folder.parent.is_dir() else []
-    close = nearest(folder.name, names)
-    return f" Near it: {', '.join(str(folder.parent / one) for one in close)}." if close else ""
+def complete(run: Path) -> list[Path]:
+    """The complete checkpoints of a run, oldest step first."""
+    return [one for one in checkpoints(run) if what_is_wrong(one) is None]
 
 
 def _complete_ones(run: Path) -> str:
-    complete = [str(one) for one in checkpoints(run) if what_is_wrong(one) is None]
-    return f" Complete ones: {', '.join(complete)}." if complete else " No complete checkpoint exists beside it."
+    found = ", ".join(map(str, complete(run)))
+    return f" Complete ones: {found}." if found else " No complete checkpoint exists beside it."
 
 
 class Checkpoints(TrainerCallback):

@@ -32,7 +32,7 @@ def require_data(flag: str, name: str) -> None:
     """
     path = Path(name).expanduser()
     if (path.suffix.lower() in DATA_ENDINGS or _looks_local(name)) and not path.exists():
-        raise UsageError(f"{flag} {name}: no such file or folder.{_near(path)}")
+        raise UsageError(f"{flag} {name}: no such file or folder.{near(path)}")
 
 
 def require_model(flag: str, name: str) -> None:
@@ -43,14 +43,15 @@ def require_model(flag: str, name: str) -> None:
     """
     path = Path(name).expanduser()
     if _looks_local(name) and not path.is_dir():
-        raise UsageError(f"{flag} {name}: no such folder.{_near(path, folders_only=True)}")
+        raise UsageError(f"{flag} {name}: no such folder.{near(path, folders_only=True)}")
 
 
 def _looks_local(name: str) -> bool:
     return name.startswith((".", "/", "~")) or name.count("/") > 1
 
 
-def _near(path: Path, folders_only: bool = False) -> str:
+def near(path: Path, folders_only: bool = False) -> str:
+    """A sentence that names what stands beside a missing path under a similar name; empty when nothing does."""
     folder = path.parent
     there = [one.name for one in folder.iterdir() if one.is_dir() or not folders_only] if folder.is_dir() else []
     close = nearest(path.name, there)

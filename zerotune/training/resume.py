@@ -38,12 +38,13 @@ def point(wanted: str, run: Path, training: dict) -> Path:
 
 def how_to_continue(step: int, run: Path) -> str:
     """What to say when a run was stopped at `step`."""
-    from zerotune.checkpointing import completion, saving
+    from zerotune.checkpointing import saving
 
-    complete = [one.name for one in saving.checkpoints(run) if completion.what_is_wrong(one) is None]
+    complete = saving.complete(run)
     if not complete:
         return f"stopped at step {step}; no checkpoint was saved to continue from"
-    return f"stopped at step {step}; continue with --output_dir {run} --resume_from_checkpoint last ({complete[-1]})"
+    last = complete[-1].name
+    return f"stopped at step {step}; continue with --output_dir {run} --resume_from_checkpoint last ({last})"
 
 
 def refuse_finished(checkpoint: Path, max_steps: int, num_train_epochs: float) -> None:

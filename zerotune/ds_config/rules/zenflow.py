@@ -30,6 +30,11 @@ def settings(view) -> dict | None:
     return {"select_strategy": "auto", "select_interval": "auto", "update_interval": "auto", **block}
 
 
+def offloaded(view) -> bool:
+    """ZenFlow as it is meant: below stage 3 with the optimizer on the CPU."""
+    return settings(view) is not None and view.stage in (1, 2) and view.device("offload_optimizer") != "none"
+
+
 @rule(
     "ZT541",
     "zenflow-without-offload",
@@ -193,7 +198,7 @@ def zenflow_accumulation(view):
 def zenflow_transposes(view):
     """After initialization every square weight equalled its own transpose; the first loss of a small Llama changed
     too (f090, f091, e001, e002)."""
-    if settings(view) is not None and view.stage in (1, 2) and view.device("offload_optimizer") != "none":
+    if offloaded(view):
         yield Hit(BLOCK, at_key=True)
 
 
@@ -248,8 +253,3 @@ def zenflow_optimizer(view):
     elif "torch_adam" in view.block("optimizer.params"):
         facts = {"what": "PyTorch's", "todo": "delete torch_adam"}
         yield Hit("/optimizer/params/torch_adam", facts, at_key=True, fix=Fix("remove", "/optimizer/params/torch_adam"))
-
-
-def offloaded(view) -> bool:
-    """ZenFlow as it is meant: below stage 3 with the optimizer on the CPU."""
-    return settings(view) is not None and view.stage in (1, 2) and view.device("offload_optimizer") != "none"
