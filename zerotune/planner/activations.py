@@ -38,7 +38,7 @@ def attention_bytes(run: Run) -> int:
     """
     shapes, each = run.shapes, run.bytes_each
     query, key = shapes.heads * shapes.head_dim, shapes.kv_heads * shapes.head_dim
-    repeated = run.attn == "eager" or (run.attn == "sdpa" and run.packed)
+    repeated = run.attn == "eager" or run.masked
     kept = 2 * query + 2 * (query if repeated else key)
     total = run.tokens * kept * each
     if run.attn == "eager":
@@ -48,7 +48,7 @@ def attention_bytes(run: Run) -> int:
 
 def mask_bytes(run: Run) -> int:
     """The kernel's copy of the block mask, [rows, 1, seq, seq] in the model's type, kept by every layer's sdpa."""
-    return run.tokens * run.seq * run.bytes_each if run.attn == "sdpa" and run.packed else 0
+    return run.tokens * run.seq * run.bytes_each if run.masked else 0
 
 
 def feed_forward_bytes(run: Run, width: int) -> int:

@@ -29,8 +29,12 @@ def _groups(shapes: Shapes, by_decay: bool) -> tuple[tuple[int, ...], ...]:
 
 def aligned_groups(run: Run) -> list[int]:
     """Elements of each flat group of stages 1 and 2, padded to 2 x ranks (stage_1_and_2.py:441-446)."""
-    step = NCCL_ALIGNMENT * run.world
-    return [-(-sum(sizes) // step) * step for sizes in _groups(run.shapes, run.zero.groups_by_decay)]
+    return [_aligned(sizes, run.world) for sizes in _groups(run.shapes, run.zero.groups_by_decay)]
+
+
+def _aligned(sizes: tuple[int, ...], world: int) -> int:
+    step = NCCL_ALIGNMENT * world
+    return -(-sum(sizes) // step) * step
 
 
 def partition_numel(numel: int, ranks: int) -> int:
@@ -74,9 +78,8 @@ def touched_params(run: Run) -> int:
 @lru_cache(maxsize=64)
 def _touched(shapes: Shapes, world: int, by_decay: bool) -> int:
     totals = [0] * world
-    step = NCCL_ALIGNMENT * world
     for sizes in _groups(shapes, by_decay):
-        width = -(-sum(sizes) // step) * step // world
+        width = _aligned(sizes, world) // world
         start = 0
         for numel in sizes:
             for rank in range(start // width, (start + numel - 1) // width + 1):

@@ -89,6 +89,11 @@ class Run:
         return self.seq * self.micro_batch
 
     @property
+    def masked(self) -> bool:
+        """sdpa is given a dense mask, which keeps packed documents apart."""
+        return self.attn == "sdpa" and self.packed
+
+    @property
     def bytes_each(self) -> int:
         """Bytes of a weight or an activation."""
         return 4 if self.precision == "fp32" else 2

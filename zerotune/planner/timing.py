@@ -77,7 +77,7 @@ def attention_flops(run: Run) -> float:
     A dense mask doesn't skip blocks."""
     shapes = run.shapes
     width = shapes.heads * shapes.head_dim
-    skipped = 1.0 if (run.attn == "sdpa" and run.packed) or run.attn == "eager" else 0.5
+    skipped = 1.0 if run.masked or run.attn == "eager" else 0.5
     passes = 3.5 + (1 if run.recompute else 0)
     return shapes.layers * 4 * width * run.seq * skipped * passes * run.tokens
 
@@ -108,7 +108,7 @@ def matmul_s(run: Run) -> float:
 
 def attention_s(run: Run) -> float:
     """Of one micro batch."""
-    fraction = MASKED_FRACTION if run.attn == "eager" or (run.packed and run.attn == "sdpa") else ATTENTION_FRACTION
+    fraction = MASKED_FRACTION if run.masked or run.attn == "eager" else ATTENTION_FRACTION
     return attention_flops(run) / (peak_flops(run) * fraction)
 
 
