@@ -43,7 +43,7 @@ def compare(answers: Iterable[tuple[dict, dict]], shrink_them: bool = True) -> I
     tally = Tally()
     for trial, answer in answers:
         tally.verdicts[trial["entry"], answer["verdict"].partition("@")[0]] += 1
-        if reason := left_out(answer):
+        if reason := left_out(trial, answer):
             tally.left_out[reason] += 1
         elif disagrees(trial, answer):
             least, why = shrink(trial, answer) if shrink_them else (trial, answer)
@@ -64,8 +64,11 @@ def errors(trial: dict) -> list[str]:
     return [finding.rule for finding in check(config, context) if finding.severity == ERROR]
 
 
-def left_out(answer: dict) -> str | None:
+def left_out(trial: dict, answer: dict) -> str | None:
     """Why this answer says nothing about the config on a GPU."""
+    zero = trial["config"].get("zero_optimization")
+    if answer["verdict"] != "accepted" and isinstance(zero, dict) and zero.get("stage") == 3 and zero.get("zenflow"):
+        return "ZenFlow at stage 3 asks for CUDA streams"
     return next((text for text in CPU_CANNOT_SHOW + BY_PROGRAM if text in answer["error"]), None)
 
 
@@ -88,7 +91,7 @@ def shrink(trial: dict, answer: dict) -> tuple[dict, dict]:
         for less in ({**trial, "config": config} for config in smaller(trial["config"])):
             found = next(judge_all([less]))
             same_way = (found["verdict"] == "accepted") == (answer["verdict"] == "accepted")
-            if same_way and not left_out(found) and disagrees(less, found):
+            if same_way and not left_out(less, found) and disagrees(less, found):
                 trial, answer = less, found
                 break
         else:

@@ -19,12 +19,14 @@ from importlib import import_module
 from typing import Any
 
 STEPS = 3
+MOST_ACCUMULATED = 8  # micro batches of a step that a trial waits for
 
 
 # What a CPU or a missing package can't show; the verdict on a GPU may differ. Nothing else is left out of a comparison.
 CPU_CANNOT_SHOW = ("not supported on your device", "not been implemented on CPU", "No module named")
 CPU_CANNOT_SHOW += (
     "Torch not compiled with CUDA",
+    "No CUDA GPUs are available",
     "JIT load the async_io",
     "only supports NVIDIA CUDA GPUs",
     "Please install DataStates",
@@ -104,7 +106,7 @@ def _train(deepspeed, torch, model, config: dict, client_optimizer: str | None):
     try:
         dtype = next(engine.module.parameters()).dtype
         losses = []
-        for _ in range(STEPS):
+        for _ in range(max(STEPS, 2 * min(engine.gradient_accumulation_steps(), MOST_ACCUMULATED))):
             loss = engine(torch.ones(2, 8, dtype=dtype, device=engine.device)).float().pow(2).mean()
             engine.backward(loss)
             engine.step()

@@ -87,6 +87,24 @@ def prescale_reduce_scatter(view):
 
 
 @rule(
+    "ZT709",
+    "predivide-by-zero",
+    ERROR,
+    keys=("gradient_predivide_factor",),
+    message="gradient_predivide_factor is {value}, and the gradients are divided by it",
+    help="delete it: 1.0 is the default",
+    source=f"deepspeed 0.19.8 runtime/engine.py:3809, {STAGE12}:1500",
+    bad=[raw({"gradient_predivide_factor": 0}), raw({"gradient_predivide_factor": 0, **zero(1, reduce_scatter=False)})],
+    good=[raw({"gradient_predivide_factor": 0, **zero(1)})],
+)
+def predivide_by_zero(view):
+    """A ZeroDivisionError in the first step at stage 0, and at stages 1 and 2 without reduce_scatter."""
+    divides = view.stage == 0 or (view.stage in (1, 2) and not view.flag("zero_optimization.reduce_scatter", True))
+    if divides and view.number("gradient_predivide_factor") == 0 and not view.get("prescale_gradients"):
+        yield Hit("/gradient_predivide_factor")
+
+
+@rule(
     "ZT704",
     "no-norm",
     ERROR,

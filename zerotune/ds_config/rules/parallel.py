@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..finding import ERROR, INFO, WARNING
+from ..finding import ERROR, INFO, WARNING, Fix
 from .rule import Hit, case, rule
 
 TP = "deepspeed 0.19.8 runtime/tensor_parallel/config.py"
@@ -82,6 +82,24 @@ def tp_dtype(view):
     value = view.get("tensor_parallel.dtype", "auto")
     if isinstance(value, str) and value != "auto":
         yield Hit("/tensor_parallel/dtype")
+
+
+@rule(
+    "ZT806",
+    "autotp-size-text",
+    ERROR,
+    keys=("tensor_parallel.autotp_size",),
+    message="autotp_size is the text {value}, and initialize compares it with 0",
+    help="write it without quotes",
+    source="deepspeed 0.19.8 __init__.py:551",
+    bad=[raw({"tensor_parallel": {"autotp_size": "0"}})],
+    good=[raw({"tensor_parallel": {"autotp_size": 0}})],
+)
+def autotp_size_text(view):
+    """The parser converts it; deepspeed.initialize has read the file's own value before: a TypeError."""
+    value = view.get("tensor_parallel.autotp_size")
+    if isinstance(value, str) and value.isdigit():
+        yield Hit("/tensor_parallel/autotp_size", fix=Fix("set", "/tensor_parallel/autotp_size", int(value), safe=True))
 
 
 @rule(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ..finding import ERROR, WARNING, Fix
+from ..optimizers import constructor
 from .rule import Hit, case, rule
 
 CONFIG = "deepspeed 0.19.8 runtime/config.py"
@@ -25,6 +26,12 @@ def raw(config: dict):
 
 def bf16(stage: int = 2, **more) -> dict:
     return {"bf16": {"enabled": True, **more}, "zero_optimization": {"stage": stage}}
+
+
+OFFLOADED = {
+    "bf16": {"enabled": True, "bf16_master_weights_and_grads": True},
+    "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
+}
 
 
 @rule(
@@ -115,6 +122,27 @@ def master_weights_without_offload(view):
         if view.stage in (1, 2, 3) and view.flag(path) and not saved and view.device("offload_optimizer") == "none":
             alternative = ", or bf16_optimizer_states" if kind == "bf16" else ""
             yield Hit("/" + path.replace(".", "/"), {"alternative": alternative})
+
+
+@rule(
+    "ZT419",
+    "master-weights-optimizer",
+    ERROR,
+    keys=("bf16.bf16_master_weights_and_grads", "fp16.fp16_master_weights_and_grads", "optimizer.type"),
+    message="16-bit master weights with offload need DeepSpeed's CPU Adam, not {value}",
+    help="use Adam or AdamW without torch_adam, or delete the master weights' key",
+    source="deepspeed 0.19.8 runtime/zero/stage3.py:300, stage_1_and_2.py:332",
+    bad=[raw({"optimizer": {"type": "Adagrad", "params": {"lr": 1e-3}}, **OFFLOADED})],
+    good=[raw({"optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, **OFFLOADED})],
+)
+def master_weights_optimizer(view):
+    """An assertion when the engine is built, also with bf16_optimizer_states."""
+    name, params = view.get("optimizer.type"), view.block("optimizer.params")
+    keys = (f"{view.bf16}.bf16_master_weights_and_grads", "fp16.fp16_master_weights_and_grads")
+    if view.stage not in (1, 2, 3) or view.device("offload_optimizer") == "none" or not any(map(view.flag, keys)):
+        return
+    if isinstance(name, str) and constructor(name, params, on_cpu=True) not in ("DeepSpeedCPUAdam", None):
+        yield Hit("/optimizer/type")
 
 
 @rule(

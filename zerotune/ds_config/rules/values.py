@@ -104,7 +104,13 @@ def wrong_type(view):
         facts["todo"] = without_quotes(violation.value, violation.node) or f"write {facts['wanted']}"
         if violation.pointer == "/fp16/loss_scale" and violation.value == "dynamic":
             facts["todo"] = "write 0: the scale is dynamic then"
-        yield Hit(violation.pointer, facts)
+        yield Hit(violation.pointer, facts, severity=WARNING if never_read(view, violation.pointer) else None)
+
+
+def never_read(view, pointer: str) -> bool:
+    """Stage 1 divides by the factor only when reduce_scatter is off; others refuse a text at the first step."""
+    scatter = view.flag("zero_optimization.reduce_scatter", True)
+    return pointer == "/gradient_predivide_factor" and view.stage == 1 and scatter
 
 
 def without_quotes(value: object, node: dict) -> str | None:
