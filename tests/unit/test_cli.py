@@ -228,17 +228,17 @@ def test_a_terminal_without_utf8():
 
 
 def test_a_whole_process_is_fast():
-    # The promise is 0.3 s on an idle machine. Tests share theirs, so this counts the processor's time.
-    def seconds() -> float:
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return used.ru_utime + used.ru_stime
+    # The promise is 0.3 s on an idle machine. Tests share theirs, so this counts the processor's time; and a machine
+    # that needs more than 35 ms to start Python at all is allowed as many starts as the others.
+    def seconds(*command: str) -> float:
+        begin = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert subprocess.run(command, capture_output=True, cwd=ROOT, timeout=60).returncode == 0
+        end = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return end.ru_utime + end.ru_stime - begin.ru_utime - begin.ru_stime
 
-    times = []
-    for _ in range(3):
-        begin = seconds()
-        assert start("validate", "stage3").returncode == 0
-        times.append(seconds() - begin)
-    assert min(times) < 0.3, times
+    bare = min(seconds(sys.executable, "-c", "pass") for _ in range(3))
+    times = [seconds(*PROGRAM, "validate", "stage3") for _ in range(3)]
+    assert min(times) < max(0.3, 8.5 * bare), (times, bare)
 
 
 def test_select_ignore_and_strict(call, tmp_path):
