@@ -16,23 +16,6 @@ TEMPLATES = sorted(path.stem for path in (REPO / "ds_configs").glob("*.json"))
 NVME_FOLDER = Path("/tmp/zerotune_nvme")  # as stage3_nvme.json names it
 
 
-def compile_operators() -> list[str]:
-    """Compile what the templates need; minutes on a new machine, which must not count as a hanging test."""
-    from deepspeed.ops import op_builder
-
-    names = ["ShareMemCommBuilder", "CPUAdamBuilder", "FusedAdamBuilder", "AsyncIOBuilder"]
-    builders = {name: getattr(op_builder, name, None) or getattr(op_builder.cpu, name) for name in names}
-    usable = {name: builder() for name, builder in builders.items() if builder().is_compatible(verbose=False)}
-    for builder in usable.values():
-        builder.load(verbose=False)
-    return list(usable)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled():
-    return forked_ranks.run(compile_operators, 1, limit_s=1200)
-
-
 def train_a_few_steps(template: str, precision: str, folder: str) -> dict:
     """Train a tiny Llama with the stock Trainer; return what the engine held and the losses."""
     import deepspeed
