@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import Any
 
 STEPS = 3
-MOST_ACCUMULATED = 8  # micro batches of a step that a trial waits for
+MOST_ACCUMULATED = 1024  # micro batches of a step that a trial waits for
 
 
 # What a CPU or a missing package can't show; the verdict on a GPU may differ. Nothing else is left out of a comparison.

@@ -7,6 +7,9 @@ from ..finding import ERROR, WARNING
 from .rule import Hit, case, rule
 
 SOURCE = "deepspeed 0.19.8 runtime/config.py:590-655"
+ELASTIC = {
+    "elasticity": {"enabled": True, "max_train_batch_size": 2000, "micro_batch_sizes": [2, 4, 6], "version": 0.1}
+}
 TRAIN, MICRO, STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
 
 
@@ -34,6 +37,11 @@ def triple(view) -> list[int | None] | None:
     return values
 
 
+def elastic(view) -> bool:
+    """DeepSpeed below 0.19.8 with elasticity: it computes the three itself."""
+    return view.enabled("elasticity")
+
+
 def ranks(view) -> float | None:
     """The divisor the engine uses: the world, divided by sequence_parallel_size (config.py:468)."""
     world, sequence = view.context.world_size, view.get("sequence_parallel_size", 1)
@@ -59,7 +67,7 @@ def ranks(view) -> float | None:
 def batch_product(view):
     """An assertion in the parser (a097). The Trainer fills a missing accumulation with 1 (d02)."""
     values, world = triple(view), ranks(view)
-    if not values or None in values or world is None:
+    if not values or None in values or world is None or elastic(view):
         return
     train, micro, steps = values
     product = micro * steps * world
@@ -89,7 +97,7 @@ def batch_not_divisible(view):
     """With one of three left out, the engine divides, rounds down, and then fails its own check (a098 to a102). Where
     ranks or flags are unknown, the numbers that are given must still divide it."""
     values, world = triple(view), ranks(view)
-    if (values and None not in values and world) or view.get("elasticity.enabled"):
+    if (values and None not in values and world) or elastic(view):
         return
     if world is None and view.get("sequence_parallel_size", 1) != 1:
         return
@@ -110,13 +118,34 @@ def batch_not_divisible(view):
     help="add {advice}",
     source=SOURCE,
     bad=[case({MICRO: ...}, entry="raw"), case({TRAIN: ..., MICRO: ...})],
-    good=[case({}, entry="raw"), case({TRAIN: "auto", MICRO: ...})],
+    good=[
+        case({}, entry="raw"),
+        case({TRAIN: "auto", MICRO: ...}),
+        case({MICRO: ..., **ELASTIC}, entry="raw", versions={"deepspeed": "0.18.9"}),
+    ],
 )
 def batch_missing(view):
     """An assertion in the parser, under the Trainer too (a103, a104, d04)."""
-    if view.judged and view.get(TRAIN) is None and view.get(MICRO) is None:
+    if view.judged and view.get(TRAIN) is None and view.get(MICRO) is None and not elastic(view):
         advice = f'"{MICRO}": 1, unless the program adds it' if view.raw else f'"{MICRO}": "auto"'
         yield Hit("", {"advice": advice})
+
+
+@rule(
+    "ZT305",
+    "elastic-batch-keys",
+    ERROR,
+    keys=(TRAIN, MICRO, STEPS),
+    message="elasticity decides the batch sizes, and DeepSpeed refuses {key} beside it",
+    help='delete it, or add "ignore_non_elastic_batch_info": true to elasticity',
+    source="deepspeed 0.18.9 runtime/config.py:716",
+    bad=[case(ELASTIC, entry="raw", versions={"deepspeed": "0.18.9"})],
+    good=[case({MICRO: ..., **ELASTIC}, entry="raw", versions={"deepspeed": "0.18.9"})],
+)
+def elastic_batch_keys(view):
+    """An ElasticityConfigError in the parser, for a key that is there at all, null included."""
+    if elastic(view) and not view.flag("elasticity.ignore_non_elastic_batch_info"):
+        yield from (Hit(f"/{key}", at_key=True) for key in (TRAIN, MICRO, STEPS) if view.has(key))
 
 
 @rule(

@@ -146,6 +146,24 @@ def master_weights_optimizer(view):
 
 
 @rule(
+    "ZT420",
+    "two-master-weights",
+    ERROR,
+    keys=("bf16.bf16_master_weights_and_grads", "fp16.fp16_master_weights_and_grads"),
+    message="fp16 and bf16 master weights are both on; the engine takes one of them, whatever the model's precision",
+    help="delete one of the two keys",
+    source="deepspeed 0.19.8 runtime/base_optimizer.py:499",
+    bad=[raw({**OFFLOADED, "fp16": {"fp16_master_weights_and_grads": True}})],
+    good=[raw({**OFFLOADED, "fp16": {"fp16_master_weights_and_grads": False}})],
+)
+def two_master_weights(view):
+    """An assertion when the engine is built, also where neither block is switched on."""
+    paths = (f"{view.bf16}.bf16_master_weights_and_grads", "fp16.fp16_master_weights_and_grads")
+    if view.stage in (1, 2, 3) and all(map(view.flag, paths)):
+        yield Hit("/fp16/fp16_master_weights_and_grads")
+
+
+@rule(
     "ZT405",
     "bf16-master-without-bf16",
     WARNING,
