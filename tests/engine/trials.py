@@ -82,6 +82,7 @@ def judge_trainer(config: dict, flags: dict) -> dict[str, Any]:
     rows = [{"input_ids": torch.arange(8) + i, "labels": torch.arange(8) + i} for i in range(8)]
     with tempfile.TemporaryDirectory() as folder:
         fixed = {"output_dir": folder, "use_cpu": True, "report_to": [], "save_strategy": "no", "disable_tqdm": True}
+        fixed["logging_nan_inf_filter"] = False  # the Trainer would count a NaN as the mean so far
         try:
             arguments = TrainingArguments(**fixed, **flags, deepspeed=copy.deepcopy(config))
             model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**TINY_LLAMA))
@@ -106,7 +107,7 @@ def _train(deepspeed, torch, model, config: dict, client_optimizer: str | None):
     try:
         dtype = next(engine.module.parameters()).dtype
         losses = []
-        for _ in range(max(STEPS, 2 * min(engine.gradient_accumulation_steps(), MOST_ACCUMULATED))):
+        for _ in range(max(STEPS, 2 * min(int(engine.gradient_accumulation_steps()), MOST_ACCUMULATED))):
             loss = engine(torch.ones(2, 8, dtype=dtype, device=engine.device)).float().pow(2).mean()
             engine.backward(loss)
             engine.step()

@@ -72,8 +72,8 @@ def master_weights_stage_0(view):
     """An assertion in the parser, whether the mode is on or not (b024)."""
     for path in (
         "fp16.fp16_master_weights_and_grads",
-        "bf16.bf16_master_weights_and_grads",
-        "bf16.bf16_optimizer_states",
+        f"{view.bf16}.bf16_master_weights_and_grads",
+        f"{view.bf16}.bf16_optimizer_states",
     ):
         if view.stage == 0 and view.flag(path):
             yield Hit("/" + path.replace(".", "/"))

@@ -8,6 +8,8 @@ from .rule import Hit, case, rule
 
 SOURCE = "deepspeed 0.19.8 runtime/zenflow/engine.py"
 BLOCK = "/zero_optimization/zenflow"
+EMPTY = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}, "zenflow": {}}}
+ADAMW = {"optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}}
 STEPS = {"select_strategy": "step", "select_interval": 4, "update_interval": 1}
 
 
@@ -147,13 +149,14 @@ def zenflow_offload_overlap(view):
     message='update_interval "auto" sets the accumulation to 0: no optimizer step, and the loss is NaN from step 2',
     help="write update_interval as a number",
     source=f"{SOURCE}:50-69",
-    bad=[raw({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}, "zenflow": {}}})],
-    good=[raw(zenflow())],
+    bad=[raw(EMPTY)],
+    good=[raw(zenflow()), case({**ADAMW, **EMPTY})],
 )
 def zenflow_never_steps(view):
-    """ "auto" is the default, so an empty block is enough; no error is raised (b074)."""
+    """ "auto" is the default, so an empty block is enough; no error is raised (b074). The Trainer and accelerate say
+    themselves when a step is due, so it runs there."""
     block = settings(view)
-    if block is not None and block["update_interval"] == "auto" and view.stage in (1, 2):
+    if view.raw and block is not None and block["update_interval"] == "auto" and view.stage in (1, 2):
         yield Hit(BLOCK, at_key=True)
 
 
@@ -236,6 +239,7 @@ def zenflow_optimizer_params(view):
     bad=[
         raw({"optimizer": {"type": "Adagrad", "params": {"lr": 1e-3}}, **zenflow()}),
         raw({"optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "torch_adam": True}}, **zenflow()}),
+        case({**ADAMW, **zenflow()}, entry="raw", client_optimizer="DeepSpeedCPUAdam"),
     ],
     good=[
         raw({"optimizer": {"type": "Adam", "params": {"lr": 1e-3}}, **zenflow()}),
@@ -245,10 +249,13 @@ def zenflow_optimizer_params(view):
 def zenflow_optimizer(view):
     """Its step is called with step_id, which other optimizers do not take: a TypeError in the first step. The params
     of the config are given to ZenFlow's own Adam too, which does not know torch_adam."""
-    name = view.get("optimizer.type")
+    name, client = view.get("optimizer.type"), view.context.client_optimizer
     if not offloaded(view) or not isinstance(name, str):
         return
-    if name.lower() not in ("adam", "adamw", "muon"):
+    if view.raw and client:
+        if client != "ZenFlowCPUAdam":
+            yield Hit(BLOCK, {"what": f"the program's {client}", "todo": "pass no optimizer to deepspeed.initialize"})
+    elif name.lower() not in ("adam", "adamw", "muon"):
         yield Hit("/optimizer/type", {"what": name, "todo": "use Adam, AdamW or Muon, or delete zenflow"})
     elif "torch_adam" in view.block("optimizer.params"):
         facts = {"what": "PyTorch's", "todo": "delete torch_adam"}

@@ -1,0 +1,84 @@
+"""ZT615 and ZT616: values that the optimizer itself refuses, or computes NaN with."""
+
+from __future__ import annotations
+
+from ..finding import ERROR, WARNING
+from ..optimizers import ARGUMENTS, TORCH_NAMES
+from .optimizer import PARAMS, built, optimizer
+from .rule import Hit, case, rule
+
+BETAS = f"{PARAMS}/betas"
+# With bias correction these divide by 1 - beta^step.
+ADAM = ("FusedAdam", "DeepSpeedCPUAdam", "MuonWithAuxAdam")
+NOT_NEGATIVE = ("lr", "eps", "weight_decay", "momentum", "alpha", "lr_decay", "initial_accumulator_value")
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+@rule(
+    "ZT615",
+    "optimizer-betas",
+    ERROR,
+    keys=("optimizer.params.betas",),
+    message="betas is {value}; {kind} takes two numbers of at least 0 and below 1",
+    help='write "betas": [0.9, 0.999]',
+    source="torch 2.13 torch/optim/adam.py:55; deepspeed 0.19.8 ops/adam/fused_adam.py:96",
+    bad=[
+        case(optimizer("AdamW", lr=1e-3, betas=[0.9]), entry="raw"),
+        case(optimizer("AdamW", lr=1e-3, betas=[0.9, 1.5]), entry="raw"),
+        case(optimizer("NAdam", lr=1e-3, betas=[0.9, 1.0]), entry="raw"),
+    ],
+    good=[case(optimizer("AdamW", lr=1e-3, betas=[0.0, 0.99]), entry="raw")],
+)
+def optimizer_betas(view):
+    """Not two: an exception when the optimizer is built or first steps. Out of range: PyTorch's optimizers refuse it,
+    DeepSpeed's Adams turn the weights into NaN within a few steps, Lion trains on wrong averages."""
+    found = built(view)
+    if found is None or not isinstance(found[1].get("betas"), list) or not takes_betas(found):
+        return
+    betas, kind = found[1]["betas"], found[0]
+    if len(betas) != 2:
+        yield Hit(BETAS, {"kind": kind})
+    elif all(map(is_number, betas)) and not all(0 <= beta < 1 for beta in betas):
+        yield Hit(BETAS, {"kind": kind}, severity=None if ends_the_run(view, found) else WARNING)
+
+
+def takes_betas(found: tuple[str, dict, str | None]) -> bool:
+    return found[2] == "MuonWithAuxAdam" or "betas" in ARGUMENTS.get(found[2], ())
+
+
+def ends_the_run(view, found: tuple[str, dict, str | None]) -> bool:
+    """Whether betas out of range are refused or give NaN."""
+    _, params, built_class = found
+    if built_class in TORCH_NAMES:
+        return True
+    first, second = params["betas"]
+    corrected = params.get("bias_correction", True) is True
+    return built_class in ADAM and corrected and (first == 1 or not 0 <= second < 1)
+
+
+@rule(
+    "ZT616",
+    "optimizer-bounds",
+    ERROR,
+    keys=tuple(f"optimizer.params.{name}" for name in ("lr", "eps", "weight_decay")),
+    message="{key} is {value}; {kind} takes numbers from 0 up",
+    help="write 0 or a positive number",
+    source="torch 2.13 torch/optim",
+    bad=[case({**optimizer("SGD", lr=1e-3, momentum=-1), "zero_optimization": {"stage": 0}}, entry="raw")],
+    good=[case({**optimizer("SGD", lr=1e-3, momentum=0.9), "zero_optimization": {"stage": 0}}, entry="raw")],
+)
+def optimizer_bounds(view):
+    """PyTorch's optimizers raise it when they are built; DeepSpeed's own do not look."""
+    found = built(view)
+    if found is None or found[2] not in TORCH_NAMES:
+        return
+    for name in NOT_NEGATIVE:
+        value = found[1].get(name)
+        checked = name in ARGUMENTS[found[2]] and not (found[2] == "Adafactor" and name == "eps")
+        negative = is_number(value) and value < 0
+        no_number = name not in ("lr", "eps", "weight_decay") and isinstance(value, str)  # ZT110 reports the others
+        if checked and (negative or no_number):
+            yield Hit(f"{PARAMS}/{name}", {"kind": found[0]})
