@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import subprocess
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -32,6 +29,11 @@ class Cluster:
     def world(self) -> int:
         return self.nodes * self.per_node
 
+    @property
+    def node_bytes(self) -> int | None:
+        """Host memory of a node; ranks without a GPU share the CPU's."""
+        return self.device.memory_bytes if self.host_bytes is None and self.device.is_cpu else self.host_bytes
+
     def __str__(self) -> str:
         node = f"{self.per_node}x{self.device.name}"
         return f"{self.nodes}x{node}" if self.nodes > 1 else node
@@ -49,6 +51,8 @@ def parse_gpus(text: str, rows: Path | None = None, host_ram: str | None = None)
     """
     devices = DEVICES | (user_rows(rows) if rows else {})
     if text.strip().lower() == "local":
+        from .this_machine import local
+
         cluster = local()
     else:
         *counts, name = re.split(r"\s*[x*]\s*(?=\S)", text.strip(), maxsplit=_counts(text))
@@ -129,49 +133,3 @@ def parse_bytes(text: str, flag: str) -> int:
     if not 1 <= amount < MOST_BYTES:
         raise UsageError(f"{flag} {text!r} must be above 0, and no more than a machine can have")
     return int(amount)
-
-
-def local() -> Cluster:
-    """This machine: its GPUs by nvidia-smi, else its CPU."""
-    host = _host_bytes()
-    found = _nvidia_smi()
-    if not found:
-        memory_gib = (host or 2**36) / 2**30
-        return Cluster(replace(DEVICES["CPU"], memory_gib=memory_gib), 1, 1, host)
-    name, mib = found[0]
-    try:
-        device = find_device(_known_name(name, mib))
-    except UsageError:
-        raise UsageError(
-            f"--gpus local: this machine has {len(found)} x {name} ({mib} MiB), which the table doesn't hold; "
-            "give its row with --devices FILE"
-        ) from None
-    return Cluster(device, 1, len(found), host)
-
-
-def _known_name(name: str, mib: int) -> str:
-    """'NVIDIA A100-SXM4-80GB' -> 'A100-80GB'; where the table has sizes, the one that fits."""
-    for key in sorted([*DEVICES, "A100", "H100", "V100"], key=len, reverse=True):
-        if key.replace("RTX-", "RTX ").lower() in name.lower():
-            sizes = [row for row in DEVICES.values() if row.name.startswith(key)]
-            return min(sizes, key=lambda row: abs(row.memory_gib * 1024 - mib)).name
-    return name
-
-
-def _nvidia_smi() -> list[tuple[str, int]]:
-    if shutil.which("nvidia-smi") is None:
-        return []
-    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=20)
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    rows = [line.rsplit(",", 1) for line in done.stdout.splitlines() if "," in line] if done.returncode == 0 else []
-    return [(name.strip(), int(mib)) for name, mib in rows if mib.strip().isdigit()]
-
-
-def _host_bytes() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):
-        return None

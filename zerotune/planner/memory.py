@@ -145,13 +145,19 @@ def gpu_moments(run: Run, phase: str) -> dict[str, tuple]:
 
 
 def gpu_peak(run: Run, phase: str = "steady step", allocated_only: bool = False) -> Peak:
-    """The worst moment of a phase on one GPU.
+    """The worst moment of a phase on one GPU; nothing where ranks run on the CPU (`host_peak` has it).
 
     Args:
         allocated_only: leave out what torch.cuda.max_memory_allocated() doesn't see.
     """
+    if run.cluster.device.is_cpu:
+        return Peak(phase, "no GPU", ())
     outside = () if allocated_only or phase == "export" else OUTSIDE
-    peaks = [Peak(phase, moment, _terms(run, *rows, *outside)) for moment, rows in gpu_moments(run, phase).items()]
+    return _worst_moment(run, phase, outside)
+
+
+def _worst_moment(run: Run, phase: str, further: tuple) -> Peak:
+    peaks = [Peak(phase, moment, _terms(run, *rows, *further)) for moment, rows in gpu_moments(run, phase).items()]
     return max(peaks, key=lambda peak: peak.num_bytes)
 
 
@@ -174,21 +180,28 @@ HOST_MOMENTS = (("optimizer moments", host.host_optimizer_bytes),)
 
 
 def host_peak(run: Run, phase: str = "steady step") -> Peak:
-    """Host memory of one rank in a phase; the job's rank 0, which may read the weights for all."""
+    """Host memory of one rank in a phase, the job's rank 0; on CPU ranks what a GPU would hold is in it."""
+    moment, rows = host_rows(phase)
+    if run.cluster.device.is_cpu:
+        return _worst_moment(run, phase, rows)
+    return Peak(phase, moment, _terms(run, *rows))
+
+
+def host_rows(phase: str) -> tuple[str, tuple]:
+    """Where a phase is worst, and its (name, function) rows."""
     if phase == "load":
-        rows = (
+        return "reading", (
             ("process", host.process_bytes),
             ("16-bit weights", host.host_param_bytes),
             ("blocks left from building", host.host_build_bytes),
             ("weights read from disk", host.load_bytes),
         )
-        return Peak(phase, "reading", _terms(run, *rows))
     if phase == "export":
-        return Peak(phase, "writing a shard", _terms(run, ("one shard", host.export_bytes)))
+        return "writing a shard", (("one shard", host.export_bytes),)
     rows = (*HOST_STATES, *HOST_MOMENTS)
     if phase == "save":
-        return Peak(phase, "writing", _terms(run, *rows, ("largest tensor", host.save_bytes)))
-    return Peak(phase, "all through", _terms(run, *rows))
+        return "writing", (*rows, ("largest tensor", host.save_bytes))
+    return "all through", rows
 
 
 def host_peak_bytes(run: Run) -> int:

@@ -32,11 +32,16 @@ LEFT_OUT = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """fits: yes or no; near: it does, but by less than the error band. why: in words, with bytes."""
+    """fits: yes or no; near: nearer to the limit than the error band, on either side. why: in words, with bytes."""
 
     fits: bool
     near: bool
     why: str
+
+    @property
+    def impossible(self) -> bool:
+        """Not even if the plan is as much too high as it has ever been."""
+        return not self.fits and not self.near
 
 
 @dataclass(frozen=True)
@@ -103,22 +108,50 @@ def plan_for(model: dict, ds: str | dict, gpus: str, **values) -> Plan:
     return make_plan(Run(shapes, parse_gpus(gpus), zero_of(config, shapes), **values))
 
 
-def judge(plan: Plan) -> Verdict:
+@dataclass(frozen=True)
+class Room:
+    """Bytes needed and there, of one kind of memory, and how far off the plan may be."""
+
+    needed: int
+    there: int
+    band: float
+    whose: str
+    where: str
+
+    @property
+    def short(self) -> bool:
+        return self.needed > self.there
+
+    @property
+    def near(self) -> bool:
+        return abs(self.there - self.needed) < self.band * self.needed
+
+    def __str__(self) -> str:
+        if self.short:
+            return f"{self.whose} lacks {amount(self.needed - self.there)} in the {self.where}"
+        return f"{amount(self.there - self.needed)} of {self.whose}{' (within the error band)' if self.near else ''}"
+
+
+def rooms(plan: Plan) -> list[Room]:
     """Device memory first, then the node's, where it is known."""
-    device = plan.run.cluster.device
-    worst, limit = plan.gpu_worst, device.memory_bytes
-    if worst.num_bytes > limit:
-        over = amount(worst.num_bytes - limit)
-        return Verdict(False, False, f"{device.name} lacks {over} in the {worst.phase} ({worst.moment})")
+    device, worst, found = plan.run.cluster.device, plan.gpu_worst, []
+    if not device.is_cpu:
+        where = f"{worst.phase} ({worst.moment})"
+        found.append(Room(worst.num_bytes, device.memory_bytes, GPU_BAND, device.name, where))
     phase, needed = plan.host_worst
-    node = plan.run.cluster.host_bytes
-    if node is not None and needed > node:
-        return Verdict(False, False, f"each node lacks {amount(needed - node)} of host memory in the {phase} phase")
-    spare = [(limit - worst.num_bytes, GPU_BAND * worst.num_bytes, f"of {device.name}")]
+    node = plan.run.cluster.node_bytes
     if node is not None:
-        spare.append((node - needed, HOST_BAND * needed, f"of each node's memory ({phase} phase)"))
-    words = [f"{amount(left)} {what}{' (within the error band)' if left < band else ''}" for left, band, what in spare]
-    return Verdict(True, any(left < band for left, band, _ in spare), f"to spare: {', '.join(words)}")
+        found.append(Room(needed, node, HOST_BAND, "each node's memory", f"{phase} phase"))
+    return found
+
+
+def judge(plan: Plan) -> Verdict:
+    """By the first memory that is too small, the clearest case first."""
+    found = rooms(plan)
+    short = sorted((room for room in found if room.short), key=lambda room: room.near)
+    if short:
+        return Verdict(False, short[0].near, str(short[0]))
+    return Verdict(True, any(room.near for room in found), f"to spare: {', '.join(map(str, found)) or 'unknown'}")
 
 
 def amount(num_bytes: float) -> str:

@@ -39,9 +39,9 @@ def candidate(ds: str, run: Run) -> Candidate:
 
 def over_bytes(one: Candidate) -> int:
     """Bytes that the worse of GPU and host lacks; 0 or less when it fits. Unknown host memory is enough."""
-    gpu = one.gpu_bytes - one.run.cluster.device.memory_bytes
-    host = one.host_bytes - one.run.cluster.host_bytes if one.run.cluster.host_bytes is not None else gpu
-    return max(gpu, host)
+    cluster = one.run.cluster
+    gpu = one.gpu_bytes - cluster.device.memory_bytes
+    return max(gpu, one.host_bytes - cluster.node_bytes) if cluster.node_bytes is not None else gpu
 
 
 def best(base: Run, templates: dict[str, Zero]) -> list[Candidate]:

@@ -58,7 +58,7 @@ def test_host_memory_counts(call):
     flags = ("--model", "llama-3-8b", "--gpus", "H100", "--ds", "stage3_offload")
     assert call(*flags, "--host-ram", "1TB")[0] == 0
     code, out, _ = call(*flags, "--host-ram", "64GB")
-    assert code == 1 and "each node lacks" in out
+    assert code == 1 and "each node's memory lacks" in out
 
 
 def test_best_is_ordered_and_names_commands(call):
