@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from importlib.metadata import version
 
 from tests.engine.border_configs import draw
 from tests.engine.trials import CPU_CANNOT_SHOW, TINY_LLAMA, judge_all, with_optimizer
@@ -32,9 +33,9 @@ class Tally:
 
 
 def ask_engine(number: int, seed: int, jobs: int = 1) -> Iterator[tuple[dict, dict]]:
-    """Draw trials and have the engine answer them."""
+    """Draw trials and have the installed engine answer them."""
     random_ = random.Random(seed)
-    trials = [draw(random_) for _ in range(number)]
+    trials = [draw(random_) | {"deepspeed": version("deepspeed")} for _ in range(number)]
     return zip(trials, judge_all(trials, jobs=jobs), strict=True)
 
 
@@ -54,14 +55,19 @@ def compare(answers: Iterable[tuple[dict, dict]], shrink_them: bool = True) -> I
 
 
 def errors(trial: dict) -> list[str]:
-    """Ids of the error-level findings in the trial's own context."""
+    """Ids of the error-level findings in the trial's own context.
+
+    Advisories on wrong results (ZT9xx) are left out: a trial of a few steps does not see them.
+    """
+    versions = {"deepspeed": trial["deepspeed"]} if "deepspeed" in trial else {}
     if trial["entry"] == "trainer":
         flags = {**trial["flags"], "use_cpu": True}
-        context = Context("trainer", 1, training_args=flags, model=TINY_LLAMA)
+        context = Context("trainer", 1, training_args=flags, model=TINY_LLAMA, versions=versions)
     else:
-        context = Context("raw", 1, client_optimizer=trial.get("client_optimizer"))
+        context = Context("raw", 1, client_optimizer=trial.get("client_optimizer"), versions=versions)
     config = trial["config"] if trial["entry"] == "trainer" else with_optimizer(trial)
-    return [finding.rule for finding in check(config, context) if finding.severity == ERROR]
+    found = [finding.rule for finding in check(config, context) if finding.severity == ERROR]
+    return [rule for rule in found if not rule.startswith("ZT9")]
 
 
 def left_out(trial: dict, answer: dict) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import gc
 import json
+import math
 import os
 import select
 import signal
@@ -16,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 STEPS = 3
@@ -107,11 +109,15 @@ def _train(deepspeed, torch, model, config: dict, client_optimizer: str | None):
     try:
         dtype = next(engine.module.parameters()).dtype
         losses = []
-        for _ in range(max(STEPS, 2 * min(int(engine.gradient_accumulation_steps()), MOST_ACCUMULATED))):
+        accumulated = engine.gradient_accumulation_steps()
+        for _ in range(max(STEPS, 2 * min(math.ceil(accumulated), MOST_ACCUMULATED))):
             loss = engine(torch.ones(2, 8, dtype=dtype, device=engine.device)).float().pow(2).mean()
             engine.backward(loss)
             engine.step()
             losses.append(float(loss.detach()))
+        zenflow = getattr(engine, "zenflow", None)  # since 0.17.6; sets its own boundaries
+        if not zenflow and engine.global_steps != len(losses) // accumulated:
+            raise ValueError(f"{engine.global_steps} steps in {len(losses)} micro batches, accumulating {accumulated}")
     except Exception as error:
         raise _PhaseError("step", error) from error
     return engine, losses
@@ -173,7 +179,8 @@ def _warm_up(with_trainer: bool) -> None:
     # The first step of any torch optimizer imports it: 3 s in every fork. Off, since trials at the same time would
     # compile Muon's kernel into one cache, and read each other's half-written files.
     import_module("torch._dynamo").config.disable = True
-    import_module("deepspeed.runtime.zero.muon.muon_optimizer")  # every sanity check needs it
+    if find_spec("deepspeed.runtime.zero.muon"):  # since 0.18; every sanity check needs it
+        import_module("deepspeed.runtime.zero.muon.muon_optimizer")
     if with_trainer:
         for name in ("trainer", "models.llama.modeling_llama", "integrations.deepspeed"):
             import_module(f"transformers.{name}")
