@@ -47,9 +47,11 @@ class Reader:
 
     Attributes:
         bytes_read: what was asked of the file system.
+        files_opened: how often a file was opened.
     """
 
     bytes_read: int = 0
+    files_opened: int = 0
 
     def __post_init__(self):
         self._descriptors: dict[Path, int] = {}
@@ -120,6 +122,7 @@ class Reader:
             if len(self._descriptors) >= MOST_OPEN:
                 os.close(self._descriptors.pop(next(iter(self._descriptors))))
             self._descriptors[path] = os.open(path, os.O_RDONLY)
+            self.files_opened += 1
         return self._descriptors[path]
 
     @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,26 +10,28 @@ from pathlib import Path
 
 import torch
 from deepspeed.accelerator import get_accelerator
-from transformers import AutoConfig, GenerationConfig
-from transformers.integrations.deepspeed import HfDeepSpeedConfig, deepspeed_config
+from transformers import PreTrainedModel
 
-from zerotune.errors import UsageError
-from zerotune.loading import audit, lazy_tensor, materialise, meta_model, weight_files
-from zerotune.loading.filling import Goal, Reader
+from zerotune.loading import agreement, audit, engine_config, materialise, meta_model, source, weight_files
+from zerotune.loading.extents import Stored
+from zerotune.loading.filling import Reader
 from zerotune.loading.lazy_tensor import DTYPES
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a load took on this rank; `model.load_report`.
+    """What a load took on this rank: `model.load_report`.
 
     Attributes:
-        bytes_read: by this rank, headers left out.
+        seconds: whole call.
+        bytes_read: weights this rank read (headers left out).
+        files_opened: weight files this rank opened.
         compared: elements that were compared with the files afterwards.
     """
 
     seconds: float
     bytes_read: int
+    files_opened: int
     compared: int
 
 
@@ -39,59 +40,81 @@ def load_pretrained(
     *,
     config=None,
     ds_config=None,
-    dtype: torch.dtype | None = None,
+    dtype: torch.dtype | str | None = None,
     attn_implementation: str | None = None,
     model_class=None,
+    revision: str = "main",
     allow_missing: Sequence[str] = (),
     allow_unexpected: Sequence[str] = (),
     allow_pickle: bool = False,
-):
-    """Load a pretrained model; under ZeRO-3 every rank reads its own partitions, and no weight is ever whole."""
+) -> PreTrainedModel:
+    """Load a pretrained model as `from_pretrained` does; under ZeRO-3 every rank reads its own partitions only.
+
+    Nothing is initialised, broadcast or made whole on the way: a rank allocates and reads 1/N of every weight. Call it
+    on all ranks, after `deepspeed.init_distributed()`. The model can go to `deepspeed.initialize` or a Trainer.
+
+    Args:
+        name_or_path: a model folder, or a hub name (its files come from the hub's cache or the network).
+        config: the model's config; default: the folder's own.
+        ds_config: the DeepSpeed config: a dict, a JSON file, or None for the one of the TrainingArguments that are
+            alive. Without one, and for ZeRO stages below 3, every rank gets the whole model.
+        dtype: of the parameters; default: what the DeepSpeed config trains in under ZeRO-3, else the config's own.
+        attn_implementation: as for from_pretrained.
+        model_class: a model class or an Auto class; default AutoModelForCausalLM.
+        revision: branch, tag or commit of a hub model.
+        allow_missing: regular expressions; parameters that match them may be absent, and are initialised.
+        allow_unexpected: regular expressions; weights that match them are passed over.
+        allow_pickle: take pytorch_model*.bin where there is no safetensors file. Its pickle is never run.
+
+    Returns:
+        The model in evaluation mode, `model.load_report` with it.
+
+    Raises:
+        UsageError: no such model, damaged files, or weights that do not fit; on every rank.
+    """
     started = time.perf_counter()
-    folder = Path(name_or_path)
-    ds_config = _plain(ds_config)
-    stage = int((ds_config or {}).get("zero_optimization", {}).get("stage", 0))
-    tensors = weight_files.read_folder(folder, allow_pickle)
-    config = copy.deepcopy(config) if config is not None else AutoConfig.from_pretrained(folder)
-    if attn_implementation:
-        config._attn_implementation = attn_implementation
-    config.name_or_path = str(name_or_path)
-    if stage == 3:
-        dtype = _zero3_dtype(ds_config)
-    elif dtype is None:
-        dtype = config.dtype or next(
-            DTYPES[one.dtype] for one in tensors.values() if DTYPES[one.dtype].is_floating_point
-        )
-    model = meta_model.build(meta_model.class_for(config, model_class), config, dtype)
+    engine = engine_config.read(ds_config)
+    with agreement.together() as plan:
+        folder = source.folder(name_or_path, revision, with_pickle=allow_pickle)
+        config = copy.deepcopy(config) if config is not None else source.config(folder)
+        config.name_or_path = str(name_or_path)
+        if attn_implementation:
+            config._attn_implementation = attn_implementation
+        chosen = meta_model.class_for(config, model_class)
+        tensors = weight_files.read_folder(folder, allow_pickle)
+        dtype = _dtype(dtype, engine, config, tensors)
+        model = meta_model.build(chosen, config, dtype)
+        info = meta_model.attach(model, tensors, dtype, keep_in_fp32=engine.stage < 3)
+        audit.require_keys(info, str(folder), allow_missing, allow_unexpected)
+        plan.append(sorted((name, one.dtype, one.shape, one.offset) for name, one in tensors.items()))
     reader = Reader()
-    info = meta_model.attach(model, tensors, dtype, keep_in_fp32=stage < 3)
-    audit.require_keys(info, str(folder), allow_missing, allow_unexpected)
-    device = torch.device(get_accelerator().current_device_name()) if ds_config else torch.device("cpu")
-    if stage == 3:
-        weights = materialise.partitioned(model, ds_config, dtype, device)
-    else:
-        weights = materialise.whole(model, device)
+    weights = _with_memory(model, engine, dtype)
     goals = materialise.fill(weights, reader)
     materialise.compute_the_rest(model, weights)
-    if stage == 3:
+    if engine.stage == 3:
         audit.require_shares(model)
     compared = audit.require_values(goals)
+    source.set_generation_config(model, folder)
+    report = Report(time.perf_counter() - started, reader.bytes_read, reader.files_opened, compared)
     reader.close()
-    model.eval()
-    model.load_report = Report(time.perf_counter() - started, reader.bytes_read, compared)
-    return model
+    model.load_report = report
+    return model.eval()
 
 
-def _plain(ds_config) -> dict | None:
-    if ds_config is None:
-        return deepspeed_config()
-    if isinstance(ds_config, str | Path):
-        return json.loads(Path(ds_config).read_text(encoding="utf-8"))
-    return getattr(ds_config, "config", ds_config)
+def _with_memory(model: PreTrainedModel, engine: engine_config.Engine, dtype: torch.dtype) -> materialise.Weights:
+    device = torch.device(get_accelerator().current_device_name() if engine.config else "cpu")
+    if engine.stage == 3:
+        return materialise.partitioned(model, engine.config, dtype, device)
+    return materialise.whole(model, device)
 
 
-def _zero3_dtype(ds_config: dict) -> torch.dtype:
-    for key, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16)):
-        if ds_config.get(key, {}).get("enabled") is True:
-            return dtype
-    return torch.float32
+def _dtype(wanted, engine: engine_config.Engine, config, tensors: dict[str, Stored]) -> torch.dtype:
+    """The type of the parameters. zero.Init knows one only, that of the DeepSpeed config."""
+    wanted = getattr(torch, wanted) if isinstance(wanted, str) and wanted != "auto" else wanted
+    if engine.stage == 3:
+        engine_config.require_dtype(wanted, engine)
+        return engine.dtype
+    if isinstance(wanted, torch.dtype):
+        return wanted
+    stored = (DTYPES[one.dtype] for one in tensors.values())
+    return config.dtype or next((one for one in stored if one.is_floating_point), torch.float32)
