@@ -187,7 +187,9 @@ def _warm_up(with_trainer: bool) -> None:
     logger.setLevel(logging.CRITICAL)
     operators = ("CPUAdamBuilder", "FusedAdamBuilder", "CPUAdagradBuilder", "CPULionBuilder")
     for operator in (*operators, "ShareMemCommBuilder") if on_cpu() else operators:
-        get_accelerator().create_op_builder(operator).load(verbose=False)
+        builder = get_accelerator().create_op_builder(operator)
+        if type(builder).__name__ != "NotImplementedBuilder":  # CPU Adagrad and Lion before 0.19
+            builder.load(verbose=False)
     import cpuinfo
 
     facts = cpuinfo.get_cpu_info()  # starts a Python of its own; the op builders ask in every fork

@@ -343,3 +343,19 @@ def test_model_facts(call, tmp_path):
     assert code == 2 and "nearest known" in err and "templates" not in err
     values = call("validate", str(path), "--model", "llama-2-70b", "--effective")[1].splitlines()
     assert any(line.split()[:2] == ["zero_optimization.reduce_bucket_size", str(8192**2)] for line in values)
+
+
+def test_costs_on_a_named_machine(call, tmp_path):
+    about = ("validate", "stage3_offload", "--model", "llama-2-7b", "--select", "ZT86")
+    assert "ZT862" not in call(*about)[1]
+    code, out, _ = call(*about, "--gpus", "8xH200")
+    assert code == 1 and "offload_optimizer is not needed on 8xH200" in out
+    code, out, _ = call("validate", "stage2", "--model", "llama-2-70b", "--gpus", "T4", "--select", "ZT86")
+    assert code == 1 and "T4 lacks" in out
+    code, out, err = call("validate", "stage2", "--gpus", "T4")
+    assert code == 2 and "--model" in err
+    assert call("validate", "stage2", "--model", "llama-2-7b", "--gpus", "H300")[0] == 2
+    broken = tmp_path / "ds.json"
+    broken.write_text('{"zero_optimization": {"stage": "x", "offload_optimizer": {"device": 3}}}')
+    code, out, err = call("validate", str(broken), "--model", "llama-2-7b", "--gpus", "T4")
+    assert code == 1 and "ZT86" not in out and "Traceback" not in err

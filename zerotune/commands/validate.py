@@ -44,6 +44,11 @@ class Result(NamedTuple):
 )
 @run_options
 @click.option(
+    "--gpus",
+    metavar="MACHINE",
+    help="Also judge costs on 2x8xA100-80GB, L4 or local, at 2048 tokens a row; needs --model.",
+)
+@click.option(
     "--select", multiple=True, metavar="ID", help="Only these rules: ZT501, ZT5 or a slug; repeat or use commas."
 )
 @click.option("--ignore", multiple=True, metavar="ID", help="Not these rules.")
@@ -52,17 +57,23 @@ class Result(NamedTuple):
 @click.option("--fix", "mend", is_flag=True, help="Write safe fixes into the files, and show them as a diff.")
 @click.option("--unsafe", is_flag=True, help="With --fix: also those that change what is computed.")
 @click.option("--diff", "dry", is_flag=True, help="With --fix: show the diff, write nothing.")
-def command(files, output, strict, select, ignore, mend, unsafe, dry, effective, **known) -> int:
+def command(files, output, strict, select, ignore, mend, unsafe, dry, effective, gpus, **known) -> int:
     """Check configs as DeepSpeed would read them."""
     if not files:
         raise UsageError("name at least one file or template, or - for standard input")
     if (unsafe or dry) and not mend:
         raise UsageError("--unsafe and --diff go with --fix")
+    if gpus is not None and known["model"] is None:
+        raise UsageError("--gpus needs --model: costs are those of a model on a machine")
     context = context_of(**known)
     results, failures = [], 0
     for name in files:
         try:
             for source, around in sources(name, context, known["entry"]):
+                if gpus is not None:
+                    from zerotune.commands.machine_facts import with_machine
+
+                    around = with_machine(source, around, gpus)
                 if mend and not is_yaml(source.name, source.text):
                     source = mended(source, around, unsafe, dry)
                 results.append(Result(source, around, choose(check(source, around), names(select), names(ignore))))

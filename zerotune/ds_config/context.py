@@ -33,6 +33,22 @@ TRAINING_DEFAULTS = {
 
 
 @dataclass(frozen=True)
+class Machine:
+    """What the planner says of one config on one machine, for the rules on costs.
+
+    shortage: what the run lacks, in words, by more than the plan's error band; None when it may fit.
+    spare: offload block -> what dropping it (and those beside it here) would do, in words; where the plan has room.
+    pinned_bytes: page-locked host memory of one rank. memlock_bytes: what one process may lock; None = no limit known.
+    """
+
+    name: str
+    shortage: str | None = None
+    spare: dict[str, str] = field(default_factory=dict)
+    pinned_bytes: int = 0
+    memlock_bytes: int | None = None
+
+
+@dataclass(frozen=True)
 class Context:
     """The run around the config.
 
@@ -47,6 +63,7 @@ class Context:
     client_optimizer: class name of an optimizer passed to deepspeed.initialize.
     zero_init: the model is built under deepspeed.zero.Init.
     versions: package name -> version string.
+    machine: the plan of this config on a machine; None = no machine was named.
     """
 
     entry: str = TRAINER
@@ -59,6 +76,7 @@ class Context:
     client_optimizer: str | None = None
     zero_init: bool | None = None
     versions: dict = field(default_factory=dict)
+    machine: Machine | None = None
 
     def argument(self, name: str):
         """The value of a TrainingArguments field: given, else transformers' default. None when unknown."""
