@@ -1,13 +1,15 @@
-"""ZT615 and ZT616: values that the optimizer itself refuses, or computes NaN with."""
+"""ZT615 to ZT618: values that the optimizer itself refuses, or computes NaN with."""
 
 from __future__ import annotations
 
 from ..finding import ERROR, WARNING
-from ..optimizers import ARGUMENTS, TORCH_NAMES
+from ..optimizers import ARGUMENTS, REMOVED_NAMES, TORCH_NAMES
+from .key_advice import older
 from .optimizer import PARAMS, built, optimizer
 from .rule import Hit, case, rule
 
 BETAS = f"{PARAMS}/betas"
+OFFLOADED = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}
 # With bias correction these divide by 1 - beta^step.
 ADAM = ("FusedAdam", "DeepSpeedCPUAdam", "MuonWithAuxAdam")
 NOT_NEGATIVE = ("lr", "eps", "weight_decay", "momentum", "alpha", "lr_decay", "initial_accumulator_value")
@@ -82,3 +84,55 @@ def optimizer_bounds(view):
         no_number = name not in ("lr", "eps", "weight_decay") and isinstance(value, str)  # ZT110 reports the others
         if checked and (negative or no_number):
             yield Hit(f"{PARAMS}/{name}", {"kind": found[0]})
+
+
+@rule(
+    "ZT617",
+    "adam-switch",
+    ERROR,
+    keys=("optimizer.params.adam_w_mode", "optimizer.type"),
+    message="{key} is {value}; {kind} {reason}",
+    help="{todo}",
+    source="deepspeed 0.19.8 ops/adam/cpu_adam.py:85, ops/adam/fused_adam.py:59",
+    bad=[
+        case(optimizer("AdamW", lr=1e-3, amsgrad=True), entry="raw"),
+        case({**optimizer("Adam", lr=1e-3, adam_w_mode="true"), **OFFLOADED}, entry="raw"),
+    ],
+    good=[
+        case(optimizer("AdamW", lr=1e-3, amsgrad=False), entry="raw"),
+        case({**optimizer("Adam", lr=1e-3, adam_w_mode=False), **OFFLOADED}, entry="raw"),
+        case(optimizer("AdamW", lr=1e-3, amsgrad=True, torch_adam=True), entry="raw"),
+    ],
+)
+def adam_switch(view):
+    """DeepSpeed's optimizers have no AMSGrad; its CPU Adam takes true or false where a text was accepted elsewhere.
+    Exceptions when the optimizer is built or first steps."""
+    found = built(view)
+    if found is None:
+        return
+    _, params, built_class = found
+    if built_class in ("FusedAdam", "DeepSpeedCPUAdam", "FusedLamb") and params.get("amsgrad"):
+        facts = {"kind": "DeepSpeed's optimizer", "reason": "has no AMSGrad"}
+        yield Hit(f"{PARAMS}/amsgrad", {**facts, "todo": 'delete it, or add "torch_adam": true'})
+    if built_class == "DeepSpeedCPUAdam":
+        facts = {"kind": "the CPU Adam", "reason": "takes true or false", "todo": "write true or false"}
+        texts = (name for name in ("adam_w_mode", "bias_correction") if isinstance(params.get(name), str))
+        yield from (Hit(f"{PARAMS}/{name}", facts) for name in texts)
+
+
+@rule(
+    "ZT618",
+    "one-bit-with-zero",
+    ERROR,
+    keys=("optimizer.type", "zero_optimization.stage"),
+    message="{value} can't be combined with ZeRO, and this is stage {stage}",
+    help='set "stage": 0, or use AdamW',
+    source="deepspeed 0.18.9 runtime/engine.py:1701",
+    bad=[case({**optimizer("OneBitAdam"), **OFFLOADED}, entry="raw", versions={"deepspeed": "0.18.9"})],
+    good=[case(optimizer("OneBitAdam"), entry="raw", versions={"deepspeed": "0.18.9"})],
+)
+def one_bit_with_zero(view):
+    """An assertion when the engine is built, of the versions below 0.19.7, which have these optimizers."""
+    name = view.get("optimizer.type")
+    if isinstance(name, str) and name.lower() in REMOVED_NAMES and older(view.deepspeed, "0.19.7") and view.stage:
+        yield Hit("/optimizer/type", {"stage": view.stage})
