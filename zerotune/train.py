@@ -89,7 +89,7 @@ def make_trainer(args, training_args, parts, resume: Path | None):
 
     from zerotune.checkpointing.saving import Checkpoints
     from zerotune.preflight import output_folder
-    from zerotune.reporting import flops, wandb_run
+    from zerotune.reporting import flops, planned, wandb_run
     from zerotune.reporting.metrics import Meter, MetricsFile
     from zerotune.reporting.progress import ProgressBar
     from zerotune.training.trainer import ZeroTrainer
@@ -105,7 +105,10 @@ def make_trainer(args, training_args, parts, resume: Path | None):
     per_token = flops.flops_per_token(
         parts.num_parameters, text_config.num_hidden_layers, text_config.hidden_size, parts.seq_length
     )
-    meter = Meter(per_token, torch.cuda.get_device_name() if torch.cuda.is_available() else None)
+    device_name = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    meter = Meter(per_token, device_name, training_args.gradient_accumulation_steps)
+    metrics = MetricsFile(folder / "metrics.jsonl")
+    beside = [planned.Beside(planned.figures(parts.plan), meter, metrics)] if parts.plan else []
     trainer = ZeroTrainer(
         model=parts.model,
         args=training_args,
@@ -115,7 +118,8 @@ def make_trainer(args, training_args, parts, resume: Path | None):
         processing_class=parts.tokenizer,
         callbacks=[
             Checkpoints(limit, ranks.wait_for_all),
-            MetricsFile(folder / "metrics.jsonl"),
+            metrics,
+            *beside,
             ProgressBar(),
             wandb_run.KeepRunId(),
         ],

@@ -8,15 +8,24 @@ from pathlib import Path
 
 import click
 
-from zerotune.ds_config.resolve import resolve, template_names
-from zerotune.errors import EXIT_FINDINGS, UsageError, nearest
-from zerotune.planner.gpu_terms import MOMENTS
+from zerotune.ds_config.resolve import resolve
+from zerotune.errors import EXIT_FINDINGS, UsageError
+from zerotune.planner.config_run import grad_accum_of, optimizer_of, precision_of, templates
 from zerotune.planner.hardware import Cluster, parse_gpus
 from zerotune.planner.models import find_model, with_lora
 from zerotune.planner.plan import amount, make_plan
 from zerotune.planner.plan_text import as_dict, as_text
 from zerotune.planner.run import ATTENTION, PRECISIONS, Run, Zero, zero_of
-from zerotune.planner.search import Candidate, best, candidate, changes, command_line, fastest_of_each
+from zerotune.planner.search import (
+    Candidate,
+    best,
+    candidate,
+    changes,
+    command_line,
+    fastest_of_each,
+    least,
+    nothing_fits,
+)
 from zerotune.planner.shapes import Shapes
 
 EPILOG = """\b
@@ -104,19 +113,10 @@ def show_best(shapes: Shapes, cluster: Cluster, given: dict, model: str, output:
             click.echo("host memory of a node is unknown: give --host-ram to have it checked")
     if found:
         return 0
-    closest = min((candidate(name, Run(**{**vars(base), "zero": zero, "recompute": True})) for name, zero in known.items()),
-                  key=lambda one: one.gpu_bytes)  # fmt: skip
     if output == "text":
-        have = amount(cluster.device.memory_bytes)
-        click.echo(
-            f"nothing fits: the least is {closest.ds} with recompute, {amount(closest.gpu_bytes)} a GPU of {have}"
-        )
-        click.echo("it would fit with\n" + listed(changes(closest, known)))
+        helps = changes(least(base, known), known)
+        click.echo(f"{nothing_fits(base, known)}\nit would fit with\n{listed(helps)}")
     return EXIT_FINDINGS
-
-
-def templates(shapes: Shapes) -> dict[str, Zero]:
-    return {name: zero_of(resolve(name).config, shapes, name) for name in template_names()}
 
 
 def listed(helps: list) -> str:
@@ -165,29 +165,3 @@ def run_of(shapes: Shapes, cluster: Cluster, zero: Zero, config: dict, given: di
         fused_loss=given["liger"],
         fused_kernels=given["liger"],
     )
-
-
-def precision_of(config: dict, cluster: Cluster) -> str:
-    for kind in ("bf16", "fp16"):
-        block = config.get(kind)
-        if isinstance(block, dict) and block.get("enabled") is True:
-            return kind
-    device = cluster.device
-    return "bf16" if device.bf16 else "fp16" if device.fp16 else "fp32"
-
-
-def grad_accum_of(config: dict) -> str | None:
-    block = config.get("data_types")
-    value = block.get("grad_accum_dtype") if isinstance(block, dict) else None
-    if value is not None and value not in PRECISIONS:
-        raise UsageError(f"data_types.grad_accum_dtype is {value!r}; it may be {', '.join(PRECISIONS)}")
-    return value
-
-
-def optimizer_of(flag: str | None, config: dict) -> str:
-    block = config.get("optimizer")
-    name = str(flag or (block.get("type") if isinstance(block, dict) else None) or "adamw").lower()
-    if name not in MOMENTS:
-        close = nearest(name, MOMENTS) or list(MOMENTS)
-        raise UsageError(f"the planner knows no optimizer {name!r}; nearest: {', '.join(close)} (--optimizer)")
-    return name

@@ -117,6 +117,7 @@ class Room:
     band: float
     whose: str
     where: str
+    host: bool = False
 
     @property
     def short(self) -> bool:
@@ -141,7 +142,7 @@ def rooms(plan: Plan) -> list[Room]:
     phase, needed = plan.host_worst
     node = plan.run.cluster.node_bytes
     if node is not None:
-        found.append(Room(needed, node, HOST_BAND, "each node's memory", f"{phase} phase"))
+        found.append(Room(needed, node, HOST_BAND, "each node's memory", phase, host=True))
     return found
 
 

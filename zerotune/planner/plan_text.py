@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .plan import ERROR_BAND, LEFT_OUT, Plan, amount, duration
+from .plan import ERROR_BAND, LEFT_OUT, Plan, amount, duration, rooms
 from .run import Run
 
 
@@ -18,6 +18,34 @@ def headline(plan: Plan) -> str:
     about = f"{run.shapes.name} ({run.shapes.num_params / 1e9:.2f}B) on {run.cluster}"
     rest = f"{run.precision}, {run.seq} x {run.micro_batch}" + (", recompute" if run.recompute else "")
     return f"{fits}: {about}, {stage(run)}, {rest}\n  {verdict.why}"
+
+
+def briefly(plan: Plan) -> list[str]:
+    """The plan in three lines, for a job's log."""
+    verdict, step, run = plan.verdict, plan.step, plan.run
+    fits = "fits" if verdict.fits else "does not fit"
+    close = ", within the error band" if verdict.near else ""
+    needs = "; ".join(
+        f"{amount(one.needed)} of {amount(one.there)} of {one.whose} ({one.where})" for one in rooms(plan)
+    )
+    guess = ", a rough guess on a CPU" if run.cluster.device.is_cpu else ""
+    speed = f"{duration(step.seconds)} a step, {step.tokens_per_s:,.0f} tokens/s, bound by {step.bound_by}{guess}"
+    return [
+        f"{fits}{close}: {run.shapes.num_params / 1e9:.3g}B on {run.cluster}, {stage(run)}",
+        f"needs {needs or 'an unknown amount'}",
+        f"{speed}; {amount(plan.checkpoint_bytes)} of disk a checkpoint",
+    ]
+
+
+def shortage(plan: Plan, rank: int) -> str:
+    """Which memory is too small, and what fills it on one rank, by term."""
+    room = next(one for one in rooms(plan) if one.short and not one.near)
+    peak, share = plan.gpu_worst, ""
+    if room.host:
+        peak = next(one for one in plan.host if one.phase == plan.host_worst[0])
+        share = f", one of {plan.run.cluster.per_node} on a node,"
+    there = f"{amount(room.needed)} needed, {amount(room.there)} there, and the plan is {room.band:.0%} off at most"
+    return "\n".join([f"{room} ({there}). Rank {rank}{share} would hold", *_rows(peak.terms)])
 
 
 def stage(run: Run) -> str:

@@ -78,42 +78,77 @@ class Change:
 
     def __str__(self) -> str:
         one = self.after
-        host = f", {amount(one.host_bytes)} of host memory a node"
-        return f"{self.words}: {amount(one.gpu_bytes)} a GPU ({amount(self.saved_bytes)} less){host}"
+        host = f"{amount(one.host_bytes)} of host memory a node"
+        if one.run.cluster.device.is_cpu:
+            return f"{self.words}: {host}"
+        return f"{self.words}: {amount(one.gpu_bytes)} a GPU ({amount(self.saved_bytes)} less), {host}"
 
 
-def changes(base: Candidate, templates: dict[str, Zero]) -> list[Change]:
+@dataclass(frozen=True)
+class Flags:
+    """The same changes as two programs spell them; None where a program has no such flag."""
+
+    recompute: str
+    liger: str
+    flash: str
+    one_row: str
+    lora: str | None
+    gpus: str
+
+
+PLAN_FLAGS = Flags(
+    recompute="--grad-checkpointing",
+    liger="--liger (fused loss, norms and SwiGLU)",
+    flash="--attn flash",
+    one_row="--micro-batch 1",
+    lora="--lora-rank 16",
+    gpus="--gpus {}",
+)
+TRAIN_FLAGS = Flags(
+    recompute="--activation_checkpointing",
+    liger="--use_liger_kernel (fused loss, norms and SwiGLU)",
+    flash="--attn flash_attention_2",
+    one_row="--per_device_train_batch_size 1",
+    lora=None,
+    gpus="{} instead",
+)
+
+
+def changes(base: Candidate, templates: dict[str, Zero], flags: Flags = PLAN_FLAGS) -> list[Change]:
     """Single changes, from the least to the most costly, that make a run fit; then the same with recompute on."""
     runs = [("", base.run)]
     if not base.run.recompute:
-        runs.append(("--grad-checkpointing and ", replace(base.run, recompute=True)))
+        runs.append((f"{flags.recompute} and ", replace(base.run, recompute=True)))
     for prefix, run in runs:
-        fitting = [change for change in _single(prefix, base, run, templates) if change.after.fits]
+        fitting = [change for change in _single(prefix, base, run, templates, flags) if change.after.fits]
         if fitting:
             return fitting
     return []
 
 
-def _single(prefix: str, base: Candidate, run: Run, templates: dict[str, Zero]) -> Iterator[Change]:
-    options: list[tuple[str, str, Callable[[], Run]]] = [
-        ("--grad-checkpointing", base.ds, lambda: replace(run, recompute=True)),
-        ("--liger (fused loss, norms and SwiGLU)", base.ds, lambda: replace(run, fused_loss=True, fused_kernels=True)),
-        ("--attn flash", base.ds, lambda: replace(run, attn="flash")),
-        ("--micro-batch 1", base.ds, lambda: replace(run, micro_batch=1)),
+def _single(prefix: str, base: Candidate, run: Run, templates: dict[str, Zero], flags: Flags) -> Iterator[Change]:
+    options: list[tuple[str | None, str, Callable[[], Run]]] = [
+        (flags.recompute, base.ds, lambda: replace(run, recompute=True)),
+        (flags.liger, base.ds, lambda: replace(run, fused_loss=True, fused_kernels=True)),
+        (flags.flash, base.ds, lambda: replace(run, attn="flash")),
+        (flags.one_row, base.ds, lambda: replace(run, micro_batch=1)),
     ]
     options += [(f"--ds {name}", name, lambda zero=zero: replace(run, zero=zero)) for name, zero in templates.items()]
     if run.shapes.num_trainable == run.shapes.num_params:
-        options.append(("--lora-rank 16", base.ds, lambda: replace(run, shapes=with_lora(run.shapes, 16))))
+        options.append((flags.lora, base.ds, lambda: replace(run, shapes=with_lora(run.shapes, 16))))
+    needs_gpu = (flags.liger, flags.flash) if run.cluster.device.is_cpu else ()
     for words, ds, build in options:
+        if words is None or words in needs_gpu:
+            continue
         changed = build()
         if changed != base.run:
             yield _change(prefix + words, base, candidate(ds, changed))
-    more = _more_gpus(prefix, base, run)
+    more = None if run.cluster.device.is_cpu else _more_gpus(prefix, base, run, flags)
     if more:
         yield more
 
 
-def _more_gpus(prefix: str, base: Candidate, run: Run) -> Change | None:
+def _more_gpus(prefix: str, base: Candidate, run: Run, flags: Flags) -> Change | None:
     """The fewest GPUs, doubled each time, on which it fits: the node is filled to 8 before a second one is taken."""
     cluster = run.cluster
     while cluster.nodes < MOST_NODES:
@@ -121,12 +156,27 @@ def _more_gpus(prefix: str, base: Candidate, run: Run) -> Change | None:
         cluster = replace(cluster, **({"per_node": cluster.per_node * 2} if fuller else {"nodes": cluster.nodes * 2}))
         one = candidate(base.ds, replace(run, cluster=cluster))
         if one.fits:
-            return _change(f"{prefix}--gpus {cluster}", base, one)
+            return _change(f"{prefix}{flags.gpus.format(cluster)}", base, one)
     return None
 
 
 def _change(words: str, base: Candidate, after: Candidate) -> Change:
     return Change(words, after, base.gpu_bytes - after.gpu_bytes)
+
+
+def least(run: Run, templates: dict[str, Zero]) -> Candidate:
+    """The template that, with recompute, comes nearest to fitting."""
+    every = [candidate(name, replace(run, zero=zero, recompute=True)) for name, zero in templates.items()]
+    return min(every, key=over_bytes)
+
+
+def nothing_fits(run: Run, templates: dict[str, Zero]) -> str:
+    """What comes nearest, in words."""
+    one, cluster = least(run, templates), run.cluster
+    words = [] if cluster.device.is_cpu else [f"{amount(one.gpu_bytes)} a GPU of {amount(cluster.device.memory_bytes)}"]
+    if cluster.node_bytes is not None:
+        words.append(f"{amount(one.host_bytes)} a node of {amount(cluster.node_bytes)}")
+    return f"nothing fits: the least is {one.ds} with recompute, {', '.join(words)}"
 
 
 def command_line(one: Candidate, model: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import time
 from pathlib import Path
 
@@ -20,13 +21,15 @@ class Meter:
     Args:
         flops_per_token: see `flops.flops_per_token`.
         device_name: as torch names it; None on CPU.
+        accumulation: micro batches of a step.
     """
 
-    def __init__(self, flops_per_token: float, device_name: str | None):
+    def __init__(self, flops_per_token: float, device_name: str | None, accumulation: int = 1):
         self.flops_per_token = flops_per_token
+        self.accumulation = accumulation
         self.peak_tflops = flops.peak_tflops(device_name) if device_name else None
         self.process = psutil.Process()
-        self.real = self.all = 0
+        self.real = self.all = self.batches = 0
         self.since = None
 
     def count_batch(self, real_tokens: torch.Tensor, all_tokens: int) -> None:
@@ -35,6 +38,7 @@ class Meter:
             self.since = time.perf_counter()
         self.real = self.real + real_tokens.sum()
         self.all += all_tokens
+        self.batches += 1
 
     def exclude(self, seconds: float) -> None:
         """Take time out of the current window: evaluation and saving are not the speed of training."""
@@ -47,14 +51,18 @@ class Meter:
             return {}
         now = time.perf_counter()
         seconds = max(now - self.since, 1e-9)
-        rows = self._all_ranks([float(self.real), float(self.all), self._device_peak_gib(), self._rss_gib()])
-        self.since, self.real, self.all = now, 0, 0
+        peaks = [self._device_peak_gib(), self._rss_gib(), self._host_peak_gib()]
+        rows = self._all_ranks([float(self.real), float(self.all), *peaks])
+        steps = max(1, self.batches / self.accumulation)
+        self.since, self.real, self.all, self.batches = now, 0, 0, 0
         world = len(rows)
         real, everything = sum(row[0] for row in rows), sum(row[1] for row in rows)
         record = {
             "tokens_per_s": round(real / seconds, 1),
             "all_tokens_per_s": round(everything / seconds, 1),
+            "step_s": round(seconds / steps, 4),
             "host_rss_gib": round(max(row[3] for row in rows), 3),
+            "host_peak_gib": round(max(row[4] for row in rows), 3),
         }
         if torch.cuda.is_available():
             record["device_peak_gib"] = round(max(row[2] for row in rows), 3)
@@ -64,12 +72,22 @@ class Meter:
             record["mfu"] = round(achieved / (self.peak_tflops * 1e12), 4)
         return record
 
+    def peaks(self) -> dict[str, float]:
+        """GiB so far, of the rank with most: allocated on its GPU, if it has one, and in host memory. A collective."""
+        rows = self._all_ranks([self._device_peak_gib(), self._host_peak_gib()])
+        gpu, host = (max(column) for column in zip(*rows, strict=True))
+        return {**({"gpu_peak_gib": gpu} if torch.cuda.is_available() else {}), "host_peak_gib": host}
+
     @staticmethod
     def _device_peak_gib() -> float:
         return torch.cuda.max_memory_allocated() / 2**30 if torch.cuda.is_available() else 0.0
 
     def _rss_gib(self) -> float:
         return self.process.memory_info().rss / 2**30
+
+    @staticmethod
+    def _host_peak_gib() -> float:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # in KiB on Linux
 
     @staticmethod
     def _all_ranks(row: list[float]) -> list[list[float]]:

@@ -24,6 +24,9 @@ class RunArguments:
     _argument_group_name = "run"
 
     ds: str = _flag("stage2", "ZeRO configuration: a template's name (zerotune-config list) or a JSON file.")
+    plan: str = _flag(
+        "on", "Before the model is built: on refuses a run that cannot fit in memory, warn only says so, off is silent."
+    )
     overwrite_output_dir: bool = _flag(False, "Delete what a finished run left in --output_dir and start again.")
     export: bool = _flag(True, "At the end, write the model as safetensors into OUTPUT_DIR/model.")
     export_dtype: str = _flag("bf16", "Dtype of the exported model: bf16, fp16 or fp32.")

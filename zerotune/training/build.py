@@ -6,7 +6,8 @@ import os
 from dataclasses import dataclass
 
 from zerotune.errors import UsageError
-from zerotune.training import attention, defaults, packed_apart, ranks
+from zerotune.planner.plan import Plan
+from zerotune.training import attention, defaults, packed_apart, planned, ranks
 from zerotune.training import model as models
 from zerotune.training.arguments import Arguments
 from zerotune.training.data import prepare, sources
@@ -27,13 +28,14 @@ class Parts:
     num_parameters: int
     seq_length: int
     attention: str
+    plan: Plan | None
 
 
 def build(args: Arguments, training_args) -> Parts:
     """Build everything. Data comes before the model: its mistakes are found in seconds.
 
     Raises:
-        UsageError: data, tokenizer, model or attention that cannot be used.
+        UsageError: data, tokenizer, model or attention that cannot be used; a run that cannot fit.
     """
     models.check_folder(args.model)
     with ranks.first_of_node():
@@ -47,6 +49,7 @@ def build(args: Arguments, training_args) -> Parts:
     args.model.attn, why = attention.choose(args.model.attn, models.class_of(config))
     ranks.say(f"attention: {args.model.attn} ({why})")
     block = _block(args, config)
+    plan = planned.check(args, config, training_args, block, len(tokenizer))
     train, validation = _sequences(args, tokenizer, block, raw_train, raw_validation)
     if defaults.is_scratch(args) and validation is not None:
         _say_unigram(train, validation, len(tokenizer))
@@ -55,9 +58,8 @@ def build(args: Arguments, training_args) -> Parts:
         packed_apart.require_positions(model)
     count = models.parameters(model)
     ranks.say(f"model: {config.model_type}, {count / 1e6:,.1f} M parameters, {ranks.world_size()} rank(s)")
-    return Parts(
-        model, tokenizer, train, validation, Collate(args.model.attn, args.data.packing), count, block, args.model.attn
-    )
+    collate = Collate(args.model.attn, args.data.packing)
+    return Parts(model, tokenizer, train, validation, collate, count, block, args.model.attn, plan)
 
 
 def require_validation(raw, eval_strategy: str) -> None:

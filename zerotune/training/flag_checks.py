@@ -5,6 +5,8 @@ from __future__ import annotations
 from zerotune.errors import UsageError, nearest
 from zerotune.training.arguments import Arguments, DataArguments
 
+PLANS = ("on", "warn", "off")
+
 
 def refuse_values(args: Arguments) -> None:
     """Hold the flags that nothing else checks against what they may be.
@@ -13,6 +15,8 @@ def refuse_values(args: Arguments) -> None:
         UsageError: the first flag with a value that cannot work.
     """
     _data(args.data)
+    if args.run.plan not in PLANS:
+        raise UsageError(f"--plan {args.run.plan}: no such choice. Choices: {', '.join(PLANS)}")
     limit = args.training["save_total_limit"]
     if limit is not None and limit < 1:
         raise UsageError(

@@ -35,8 +35,11 @@ def world_size() -> int:
 
 
 def local_world_size() -> int:
-    """Number of ranks on this node (torchrun says LOCAL_WORLD_SIZE, deepspeed LOCAL_SIZE)."""
-    return int(os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("LOCAL_SIZE") or 1)
+    """Number of ranks on this node: deepspeed says LOCAL_SIZE, torchrun LOCAL_WORLD_SIZE.
+
+    In this order: on CPU accelerate 1.15 sets LOCAL_WORLD_SIZE to 1 where only LOCAL_SIZE is set (state.py).
+    """
+    return int(os.environ.get("LOCAL_SIZE") or os.environ.get("LOCAL_WORLD_SIZE") or 1)
 
 
 def say(text: str) -> None:

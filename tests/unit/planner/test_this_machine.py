@@ -29,7 +29,7 @@ def test_names_that_drivers_give(name, mib, row):
 
 
 def test_a_device_that_the_table_does_not_hold():
-    with pytest.raises(UsageError, match="this machine has Quadro 9 .100 MiB.* --devices FILE"):
+    with pytest.raises(UsageError, match=r"this machine has Quadro 9 .100 MiB.* --devices FILE"):
         this_machine.known_device("Quadro 9", 100)
 
 
