@@ -359,3 +359,9 @@ def test_costs_on_a_named_machine(call, tmp_path):
     broken.write_text('{"zero_optimization": {"stage": "x", "offload_optimizer": {"device": 3}}}')
     code, out, err = call("validate", str(broken), "--model", "llama-2-7b", "--gpus", "T4")
     assert code == 1 and "ZT86" not in out and "Traceback" not in err
+
+
+def test_a_device_is_not_replaced_by_a_file(call):
+    code, _, err = call("generate", "stage2", "-o", "/dev/full", "--force")
+    assert code == 2 and "device" in err
+    assert not Path("/dev/full").is_file()

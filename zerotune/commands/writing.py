@@ -17,6 +17,8 @@ def write(path: Path, text: str, force: bool) -> None:
     """
     if path.is_dir():
         raise UsageError(f"{path} is a folder; name a file")
+    if path.exists() and not path.is_file():  # a device or a pipe: it must not be replaced by a file
+        raise UsageError(f"{path} is no file but a device, a pipe or a socket; name a file, or leave -o out to print")
     if path.exists() and not force:
         raise UsageError(f"{path} exists; --force overwrites it")
     path = path.resolve()  # through a link, to the file that it means

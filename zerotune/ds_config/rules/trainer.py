@@ -170,3 +170,30 @@ def steps_per_print_ignored(view):
     if not view.raw and view.has("steps_per_print"):
         who = "the Trainer" if view.context.entry == TRAINER else "accelerate"
         yield Hit("/steps_per_print", {"who": who}, at_key=True, fix=Fix("remove", "/steps_per_print", safe=True))
+
+
+@rule(
+    "ZT217",
+    "block-decays-all",
+    INFO,
+    keys=("optimizer.params.weight_decay",),
+    message="with an optimizer block, weight decay {decay} also falls on norms and biases",
+    help="without the block the Trainer makes the optimizer, and leaves them out",
+    source="transformers 5.24 integrations/deepspeed.py:577",
+    bad=[
+        case({"optimizer": {"type": "AdamW", "params": {"weight_decay": 0.1}}}, training_args={"weight_decay": 0.1}),
+        case({"optimizer": {"type": "AdamW", "params": {"weight_decay": "auto"}}}, training_args={"weight_decay": 0.1}),
+    ],
+    good=[
+        case({"optimizer": {"type": "AdamW", "params": {"weight_decay": "auto"}}}, training_args={}),
+        case({}, training_args={"weight_decay": 0.1}),
+    ],
+)
+def block_decays_all(view):
+    """The Trainer hands the engine all weights as one group then; its own optimizer has a second group for norms and
+    biases, without decay."""
+    decay = view.get("optimizer.params.weight_decay")
+    decay = view.context.argument("weight_decay") if decay == "auto" else decay
+    known = isinstance(decay, (int, float)) and not isinstance(decay, bool)
+    if view.context.entry == TRAINER and known and decay > 0:
+        yield Hit("/optimizer/params/weight_decay", {"decay": decay})
