@@ -45,5 +45,19 @@ def together() -> Iterator[list]:
         )
 
 
+def all_true(here: bool) -> bool:
+    """Is it so on every rank?"""
+    if not _are_many():
+        return here
+    answers = [None] * dist.get_world_size()
+    dist.all_gather_object(answers, here)
+    return all(answers)
+
+
+def my_share() -> tuple[int, int]:
+    """This rank and the number of ranks."""
+    return (dist.get_rank(), dist.get_world_size()) if _are_many() else (0, 1)
+
+
 def _are_many() -> bool:
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1

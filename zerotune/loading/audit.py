@@ -20,19 +20,19 @@ from zerotune.loading.weight_files import STORED_BYTES
 SAMPLED_WEIGHTS, SAMPLED_ELEMENTS = 64, 4
 
 
-def require_keys(info, where: str, allow_missing: Sequence[str] = (), allow_unexpected: Sequence[str] = ()) -> None:
+def require_keys(info, where: str, allow_keys: Sequence[str] = ()) -> None:
     """Refuse files that do not hold the model.
 
     Args:
         info: transformers' loading info.
         where: the folder, for the message.
-        allow_missing, allow_unexpected: regular expressions for keys that may be absent or too many.
+        allow_keys: regular expressions for keys that may be absent or too many.
 
     Raises:
         UsageError: missing, unexpected and mis-shaped keys, all of them named at once.
     """
-    missing = _not_allowed(info.missing_keys, allow_missing)
-    unexpected = _not_allowed(info.unexpected_keys, allow_unexpected)
+    missing = _not_allowed(info.missing_keys, allow_keys)
+    unexpected = _not_allowed(info.unexpected_keys, allow_keys)
     shapes = {key: f"{list(found)} in the files, {list(wanted)} in the model" for key, found, wanted in
               info.mismatched_keys}  # fmt: skip
     if not (missing or unexpected or shapes):
@@ -41,14 +41,14 @@ def require_keys(info, where: str, allow_missing: Sequence[str] = (), allow_unex
     if shapes:
         lines.append(f"  other shape ({len(shapes)}):")
         lines += [f"    {key}: {text}" for key, text in sorted(update_key_name(shapes).items())]
-    for title, keys, flag in (
-        ("not in the files", missing, "allow_missing"),
-        ("not in the model", unexpected, "allow_unexpected"),
-    ):
+    for title, keys in (("not in the files", missing), ("not in the model", unexpected)):
         if keys:
-            lines.append(f"  {title} ({len(keys)}; {flag} takes regular expressions of those that may be):")
+            lines.append(f"  {title} ({len(keys)}):")
             lines += [f"    {key}" for key in sorted(update_key_name(keys))]
-    lines.append("Is config.json the one of these files, and is it the right model class?")
+    lines.append(
+        "Is config.json the one of these files, and is it the right model class? If so, allow_keys (--allow_keys) takes "
+        "a regular expression of keys that may be absent, and are then initialised, or may be too many."
+    )
     raise UsageError("\n".join(lines))
 
 

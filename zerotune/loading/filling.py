@@ -79,6 +79,18 @@ class Reader:
         if torch.cuda.is_available():
             torch.cuda.current_stream().synchronize()
 
+    def equal_share(self, one: LazyTensor, other: LazyTensor, share: int, shares: int) -> bool:
+        """Are two weights equal in part `share` of `shares`?"""
+        size = -(-one.numel() // shares)
+        stop = min(one.numel(), size * (share + 1))
+        for start in range(size * share, stop, SCRATCH_BYTES // 8):
+            length = min(SCRATCH_BYTES // 8, stop - start)
+            pair = [Goal(weight, torch.empty(length, dtype=weight.dtype), start) for weight in (one, other)]
+            self.fill(pair)
+            if not torch.equal(pair[0].tensor, pair[1].tensor):
+                return False
+        return True
+
     def whole(self, stored: Stored) -> torch.Tensor:
         """A stored tensor."""
         values = torch.empty(math.prod(stored.shape), dtype=DTYPES[stored.dtype])

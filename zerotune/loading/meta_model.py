@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 
 import torch
 from transformers import AutoModelForCausalLM, initialization
@@ -57,11 +58,14 @@ def build(model_class: type[PreTrainedModel], config, dtype: torch.dtype) -> Pre
     return model
 
 
-def attach(model: PreTrainedModel, tensors: dict[str, Stored], dtype: torch.dtype, keep_in_fp32: bool):
+def attach(
+    model: PreTrainedModel, tensors: dict[str, Stored], dtype: torch.dtype, keep_in_fp32: bool, compare: Callable
+):
     """Put a LazyTensor in the place of every weight that the files hold, renamed and converted as transformers does.
 
     Args:
         keep_in_fp32: honour the modules that the model wants in fp32 (zero.Init has one type for all parameters).
+        compare: are two lazy tensors equal? Asked for weights that should be one and are stored twice.
 
     Returns:
         transformers' loading info: missing, unexpected and mismatched keys, conversion errors. Weights are tied.
@@ -80,7 +84,8 @@ def attach(model: PreTrainedModel, tensors: dict[str, Stored], dtype: torch.dtyp
         one.requires_grad_(requires_grad)
         one.__dict__.update({key: value for key, value in attributes.items() if key not in one.__dict__})
     model.mark_tied_weights_as_initialized(info)
-    model.tie_weights(missing_keys=info.missing_keys, recompute_mapping=False)
+    with lazy_tensor.comparing(compare):
+        model.tie_weights(missing_keys=info.missing_keys, recompute_mapping=False)
     model._adjust_missing_and_unexpected_keys(info)
     return info
 

@@ -12,7 +12,7 @@ import torch
 from deepspeed.accelerator import get_accelerator
 from transformers import PreTrainedModel
 
-from zerotune.loading import agreement, audit, engine_config, materialise, meta_model, source, weight_files
+from zerotune.loading import agreement, audit, engine_config, materialise, meta_model, source, stock, weight_files
 from zerotune.loading.extents import Stored
 from zerotune.loading.filling import Reader
 from zerotune.loading.lazy_tensor import DTYPES
@@ -44,8 +44,8 @@ def load_pretrained(
     attn_implementation: str | None = None,
     model_class=None,
     revision: str = "main",
-    allow_missing: Sequence[str] = (),
-    allow_unexpected: Sequence[str] = (),
+    trust_remote_code: bool = False,
+    allow_keys: Sequence[str] = (),
     allow_pickle: bool = False,
 ) -> PreTrainedModel:
     """Load a pretrained model as `from_pretrained` does; under ZeRO-3 every rank reads its own partitions only.
@@ -62,8 +62,8 @@ def load_pretrained(
         attn_implementation: as for from_pretrained.
         model_class: a model class or an Auto class; default AutoModelForCausalLM.
         revision: branch, tag or commit of a hub model.
-        allow_missing: regular expressions; parameters that match them may be absent, and are initialised.
-        allow_unexpected: regular expressions; weights that match them are passed over.
+        trust_remote_code: run model code that comes with the model; such a model goes through `from_pretrained`.
+        allow_keys: regular expressions; weights that match them may be absent, and are initialised, or too many.
         allow_pickle: take pytorch_model*.bin where there is no safetensors file. Its pickle is never run.
 
     Returns:
@@ -74,20 +74,29 @@ def load_pretrained(
     """
     started = time.perf_counter()
     engine = engine_config.read(ds_config)
-    with agreement.together() as plan:
+    with agreement.together() as seen:
         folder = source.folder(name_or_path, revision, with_pickle=allow_pickle)
-        config = copy.deepcopy(config) if config is not None else source.config(folder)
+        config = copy.deepcopy(config) if config is not None else source.config(folder, trust_remote_code)
         config.name_or_path = str(name_or_path)
         if attn_implementation:
             config._attn_implementation = attn_implementation
+        if reason := stock.why(config, engine):
+            return stock.load(reason, folder, config, engine, dtype, model_class, trust_remote_code)
         chosen = meta_model.class_for(config, model_class)
         tensors = weight_files.read_folder(folder, allow_pickle)
         dtype = _dtype(dtype, engine, config, tensors)
-        model = meta_model.build(chosen, config, dtype)
-        info = meta_model.attach(model, tensors, dtype, keep_in_fp32=engine.stage < 3)
-        audit.require_keys(info, str(folder), allow_missing, allow_unexpected)
-        plan.append(sorted((name, one.dtype, one.shape, one.offset) for name, one in tensors.items()))
+        seen.append(sorted((name, one.dtype, one.shape, one.offset) for name, one in tensors.items()))
     reader = Reader()
+    model = meta_model.build(chosen, config, dtype)
+
+    def equal(one, other) -> bool:
+        return agreement.all_true(reader.equal_share(one, other, *agreement.my_share()))
+
+    info = meta_model.attach(model, tensors, dtype, keep_in_fp32=engine.stage < 3, compare=equal)
+    if info.conversion_errors:
+        reason = f"{next(iter(info.conversion_errors))} needs a conversion that takes the values"
+        return stock.load(reason, folder, config, engine, dtype, model_class, trust_remote_code)
+    audit.require_keys(info, str(folder), allow_keys)
     weights = _with_memory(model, engine, dtype)
     goals = materialise.fill(weights, reader)
     materialise.compute_the_rest(model, weights)
@@ -95,9 +104,8 @@ def load_pretrained(
         audit.require_shares(model)
     compared = audit.require_values(goals)
     source.set_generation_config(model, folder)
-    report = Report(time.perf_counter() - started, reader.bytes_read, reader.files_opened, compared)
+    model.load_report = Report(time.perf_counter() - started, reader.bytes_read, reader.files_opened, compared)
     reader.close()
-    model.load_report = report
     return model.eval()
 
 

@@ -40,14 +40,14 @@ def folder(name_or_path: str | Path, revision: str, with_pickle: bool) -> Path:
             ) from error
 
 
-def config(where: Path):
+def config(where: Path, trust_remote_code: bool = False):
     """The model's config.
 
     Raises:
         UsageError: none, or one that transformers cannot read.
     """
     try:
-        return AutoConfig.from_pretrained(where)
+        return AutoConfig.from_pretrained(where, trust_remote_code=trust_remote_code)
     except (OSError, ValueError, KeyError) as error:
         raise UsageError(f"{where}: no usable config.json: {_first_line(error)}") from error
 

@@ -49,6 +49,9 @@ class ModelArguments:
     tokenizer_name: str | None = _flag(None, "Tokenizer, if it is not the model's own: a local folder or a hub name.")
     model_revision: str = _flag("main", "Branch, tag or commit of the hub model.")
     trust_remote_code: bool = _flag(False, "Run model code that comes with the hub model.")
+    allow_keys: str | None = _flag(
+        None, "Regular expression: pretrained weights that may be absent (they are initialised) or too many."
+    )
     attn: str = _flag(
         "auto", "Attention: auto, flash_attention_4, flash_attention_3, flash_attention_2, sdpa or eager."
     )

@@ -218,14 +218,15 @@ def build(args: Arguments, made_config, training_args, vocab_size: int):
     from transformers import AutoModelForCausalLM, set_seed
 
     set_seed(training_args.seed)
-    attn = args.model.attn
     dtype = torch.bfloat16 if training_args.bf16 else torch.float16 if training_args.fp16 else torch.float32
-    options = {"dtype": dtype, "attn_implementation": attn, "trust_remote_code": args.model.trust_remote_code}
+    options = {
+        "dtype": dtype,
+        "attn_implementation": args.model.attn,
+        "trust_remote_code": args.model.trust_remote_code,
+    }
     try:
         if args.model.model_name_or_path:
-            made = AutoModelForCausalLM.from_pretrained(
-                args.model.model_name_or_path, config=made_config, revision=args.model.model_revision, **options
-            )
+            made = _pretrained(args.model, made_config, options)
         else:
             made = AutoModelForCausalLM.from_config(made_config, **options)
     except (OSError, ValueError) as error:
@@ -234,6 +235,25 @@ def build(args: Arguments, made_config, training_args, vocab_size: int):
         made.resize_token_embeddings(vocab_size, pad_to_multiple_of=64)
     made.config.use_cache = False
     made.config.architectures = [type(made).__name__]  # save_pretrained would say it; a config from scratch does not
+    return made
+
+
+def _pretrained(args: ModelArguments, made_config, options: dict):
+    """Every rank reads its own part of the weights, straight from the files."""
+    from zerotune.loading import load_pretrained
+
+    made = load_pretrained(
+        args.model_name_or_path,
+        config=made_config,
+        revision=args.model_revision,
+        allow_keys=[args.allow_keys] if args.allow_keys else [],
+        **options,
+    )
+    if report := getattr(made, "load_report", None):
+        ranks.say(
+            f"weights: {report.bytes_read / 1e9:,.2f} GB read on this rank in {report.seconds:.1f} s "
+            f"({report.files_opened} file(s)), {report.compared} values compared with the files"
+        )
     return made
 
 
