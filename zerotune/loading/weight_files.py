@@ -55,14 +55,14 @@ def read_header(path: Path) -> dict[str, Stored]:
             if length > min(size, LONGEST_HEADER):
                 raise ValueError("its header is longer than the file")
             header = json.loads(file.read(length))
+        header.pop("__metadata__", None)
+        tensors = {name: _stored(path, name, entry, 8 + length) for name, entry in header.items()}
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}.") from None
-    except (ValueError, struct.error) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, struct.error) as error:
         raise UsageError(
             f"{path}: no safetensors file, or damaged ({str(error).splitlines()[0]}). Copy or download it again."
         ) from None
-    header.pop("__metadata__", None)
-    tensors = {name: _stored(path, name, entry, 8 + length) for name, entry in header.items()}
     need = max((one.offset + _num_bytes(one) for one in tensors.values()), default=0)
     if size < need:
         raise UsageError(f"{path}: truncated, {size:,} of {need:,} bytes are there. Copy or download it again.")
