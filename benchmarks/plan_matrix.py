@@ -8,6 +8,7 @@ from pathlib import Path
 REPO = Path(__file__).resolve().parents[1]
 MODELS = {  # hidden, ffn, layers, heads, key-value heads, vocabulary
     "0.1B": (768, 2048, 12, 12, 12, 32000),
+    "0.3B": (1024, 2816, 24, 16, 16, 32000),
     "0.5B": (1280, 3456, 20, 20, 4, 50304),
     "1.1B": (2048, 5632, 22, 32, 4, 32000),
     "3B": (3072, 8192, 26, 24, 8, 32000),
@@ -67,6 +68,20 @@ TWO_GPUS = (
     ("8B", "stage3", 4096, 4, True, True),
     ("8B", "stage2_offload", 2048, 1, True, True),
 )
+# On two CPU ranks in fp32: host memory only.
+CPU = (
+    ("tiny", "stage2", 128, 2, False, False),
+    ("0.1B", "stage0", 256, 1, False, False),
+    ("0.1B", "stage1", 256, 1, False, False),
+    ("0.1B", "stage2", 512, 1, False, False),
+    ("0.1B", "stage3", 256, 1, False, False),
+    ("0.1B", "stage2", 512, 1, True, False),
+    ("0.1B", "stage1_offload", 128, 2, False, False),
+    ("0.1B", "stage2_offload", 256, 1, False, False),
+    ("0.1B", "stage3_offload_optimizer", 256, 1, False, False),
+    ("0.1B", "stage3_offload", 128, 2, True, False),
+    ("0.3B", "stage3", 128, 1, False, False),
+)
 QUICK = (("tiny", "stage0", 32, 2, False, False), ("tiny", "stage3_offload", 32, 2, True, False))
 CASE = ("model", "template", "seq", "micro_batch", "recompute", "liger")
 
@@ -96,4 +111,5 @@ def case_of(row: dict) -> tuple:
 def held_out(row: dict) -> bool:
     """Every third case of its list."""
     *case, ranks = case_of(row)
-    return (ONE_GPU if ranks == 1 else TWO_GPUS).index(tuple(case)) % 3 == 2
+    cases = CPU if row["device"] == "CPU" else ONE_GPU if ranks == 1 else TWO_GPUS
+    return cases.index(tuple(case)) % 3 == 2

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from plan_matrix import MODELS, config_of, shape_of
 
-STEPS, WARM = 6, 2
+STEPS, STEPS_ON_CPU, WARM = 6, 4, 2
 
 
 def build_operators(cpu_adam: bool) -> None:
@@ -112,11 +112,13 @@ def train(case: tuple, folder: str) -> dict:
 
     name, template, seq, micro, recompute, liger = case
     cuda = torch.cuda.is_available()
+    if not cuda:
+        torch.set_num_threads(max(1, os.cpu_count() // int(os.environ["WORLD_SIZE"])))
     arguments = TrainingArguments(
         output_dir=folder,
         deepspeed=config_of(template),
         per_device_train_batch_size=micro,
-        max_steps=STEPS,
+        max_steps=STEPS if cuda else STEPS_ON_CPU,
         bf16=cuda,
         use_cpu=not cuda,
         gradient_checkpointing=recompute,
@@ -130,13 +132,25 @@ def train(case: tuple, folder: str) -> dict:
     trainer = Trainer(model=build(name, seq), args=arguments, train_dataset=rows)
     meter = meter_of(trainer)
     trainer.train()
+    saving = {} if cuda else save_peak(trainer, folder)
     free, total = torch.cuda.mem_get_info() if cuda else (0, 0)
-    return meter.answer() | {
-        "device": torch.cuda.get_device_name() if cuda else "CPU",
-        "gpu_reserved": torch.cuda.max_memory_reserved() if cuda else 0,
-        "gpu_device": total - free,
-        "host_max_rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-    }
+    return (
+        meter.answer()
+        | saving
+        | {
+            "device": torch.cuda.get_device_name() if cuda else "CPU",
+            "gpu_reserved": torch.cuda.max_memory_reserved() if cuda else 0,
+            "gpu_device": total - free,
+            "host_max_rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        }
+    )
+
+
+def save_peak(trainer, folder: str) -> dict:
+    """Host memory while the engine writes a checkpoint."""
+    forget_high_water()
+    trainer.deepspeed.save_checkpoint(folder)
+    return {"host_save_peak": high_water_bytes()}
 
 
 def build(name: str, seq: int):
@@ -186,22 +200,27 @@ def meter_of(trainer):
     class Meter(TrainerCallback):
         def on_train_begin(self, args, state, control, **_):
             engine = trainer.deepspeed
+            seen["load"] = high_water_bytes()
             forward_ends(engine, "backward", "forward")
             forward_ends(engine, "step", "backward")
 
         def on_step_begin(self, args, state, control, **_):
             border("between")
+            if state.global_step == WARM:
+                forget_high_water()
 
         def on_step_end(self, args, state, control, **_):
             if cuda:
                 torch.cuda.synchronize()
             ends.append(time.perf_counter())
+            seen["peak"] = high_water_bytes()
             if state.global_step > WARM:
                 seen.setdefault("host", []).append(psutil.Process().memory_info().rss)
 
         def answer(self) -> dict:
             steps = [b - a for a, b in zip(ends[WARM - 1 :], ends[WARM:], strict=False)]
-            return {"step_s": round(statistics.median(steps), 4), "host_rss": max(seen["host"])} | parts(seen)
+            found = {"step_s": round(statistics.median(steps), 4), "host_rss": max(seen["host"])}
+            return found | {"host_load_peak": seen["load"], "host_step_peak": seen["peak"]} | parts(seen)
 
     def forward_ends(engine, method: str, part: str) -> None:
         plain = getattr(engine, method)
@@ -218,6 +237,17 @@ def meter_of(trainer):
     meter = Meter()
     trainer.add_callback(meter)
     return meter
+
+
+def forget_high_water() -> None:
+    """VmHWM starts anew (man 5 proc)."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def high_water_bytes() -> int:
+    """The most that was resident since it was reset."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 
 def parts(seen: dict) -> dict:

@@ -2,6 +2,7 @@
 
     python benchmarks/plan_vs_measured.py --csv benchmarks/results/plan_vs_measured.csv       on a machine with GPUs
     python benchmarks/plan_vs_measured.py --csv FILE --compare                                anywhere, no GPU needed
+    python benchmarks/plan_vs_measured.py --cpu --csv FILE                                    two ranks on the CPU
     python benchmarks/plan_vs_measured.py --quick                                             on CPU, smoke test
 
 Every run is a real HF Trainer with a shipped template, in processes of its own; random weights, full rows of random
@@ -20,7 +21,7 @@ import sys
 import time
 from pathlib import Path
 
-from plan_matrix import CASE, ONE_GPU, QUICK, REPO, TWO_GPUS, case_of, config_of, held_out, shape_of
+from plan_matrix import CASE, CPU, ONE_GPU, QUICK, REPO, TWO_GPUS, case_of, config_of, held_out, shape_of
 from plan_measuring import Ranks, build_operators
 
 sys.path.insert(0, str(REPO))
@@ -32,6 +33,7 @@ def main() -> int:
     parser.add_argument("--compare", action="store_true", help="hold today's planner against the rows of --csv")
     parser.add_argument("--plot", type=Path, help="draw the rows of --csv, predicted against measured, into this file")
     parser.add_argument("--quick", action="store_true", help="two tiny models on CPU")
+    parser.add_argument("--cpu", action="store_true", help="the runs for two CPU ranks, in fp32")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--only", help="templates with this text in their name")
     parser.add_argument("--skip-done", type=Path, help="leave out cases with numbers in this file")
@@ -42,7 +44,9 @@ def main() -> int:
         return compare(options.csv)
     if options.plot:
         return plot(options.csv, options.plot)
-    cases = QUICK if options.quick else ONE_GPU if options.ranks == 1 else TWO_GPUS
+    if options.cpu:
+        options.ranks = 2
+    cases = QUICK if options.quick else CPU if options.cpu else ONE_GPU if options.ranks == 1 else TWO_GPUS
     began = time.monotonic()
     cases = [case for case in cases if options.only is None or options.only in case[1]]
     if options.skip_done and options.skip_done.exists():
@@ -66,6 +70,7 @@ def main() -> int:
 
 
 FIELDS = (*CASE, "ranks", "step_s", "gpu_allocated", "gpu_reserved", "gpu_device", "host_rss", "host_max_rss")
+FIELDS += ("host_load_peak", "host_step_peak", "host_save_peak")
 FIELDS += ("gpu_between", "gpu_forward", "gpu_after_forward", "gpu_backward", "gpu_step")
 FIELDS += ("forward_s", "backward_s", "optimizer_s", "device", "date", "versions", "error")
 
@@ -89,15 +94,15 @@ def compare(path: Path) -> int:
     """Print predicted against measured; every third row is held out of any fitting."""
     rows = read(path)
     ratios: dict[str, list[float]] = {}
-    print(f"{'run':58} {'GPU plan':>9} {'seen':>7} {'off':>7} {'host off':>9} {'step off':>9}")
+    print(f"{'run':58} {'GPU (CPU: host) plan':>9} {'seen':>7} {'off':>7} {'host off':>9} {'step off':>9}")
     for row in rows:
         found = ratios_of(row)
         kind = "held out" if held_out(row) else "seen"
         for name, (planned, measured) in found.items():
             ratios.setdefault(f"{name}, {kind}", []).append(planned / measured - 1)
         case = f"{row['ranks']} x {' '.join(row[key] for key in CASE)}"
-        gpu, off = found["gpu"], [f"{planned / measured - 1:+9.1%}" for planned, measured in found.values()]
-        print(f"{case:58} {gpu[0] / 2**30:9.1f} {gpu[1] / 2**30:7.1f} {' '.join(off)}")
+        first, off = next(iter(found.values())), [f"{planned / seen - 1:+9.1%}" for planned, seen in found.values()]
+        print(f"{case:58} {first[0] / 2**30:9.2f} {first[1] / 2**30:7.2f} {' '.join(off)}")
     for name, values in sorted(ratios.items()):
         middle = statistics.median(abs(value) for value in values)
         print(f"{name}: median {middle:.1%} off, from {min(values):+.1%} to {max(values):+.1%}, {len(values)} runs")
@@ -111,7 +116,7 @@ def plot(path: Path, picture: Path) -> int:
 
     figure = Figure(figsize=(11, 3.8), layout="constrained")
     FigureCanvasAgg(figure)
-    rows = [(held_out(row), ratios_of(row)) for row in read(path)]
+    rows = [(held_out(row), ratios_of(row)) for row in read(path) if row["device"] != "CPU"]
     titles = {"gpu": ("GPU peak [GiB]", 2**30), "host": ("host memory [GiB]", 2**30), "step": ("step [s]", 1)}
     for axes, (name, (title, unit)) in zip(figure.subplots(1, 3), titles.items(), strict=True):
         for held, label in ((False, "seen"), (True, "held out")):
@@ -140,20 +145,25 @@ def ratios_of(row: dict) -> dict[str, tuple[float, float]]:
     from zerotune.planner.timing import step_time
 
     shapes = read_model(shape_of(row["model"], int(row["seq"])), row["model"])
-    liger = row["liger"] == "True"
+    liger, cpu = row["liger"] == "True", row["device"] == "CPU"
     planned = Run(
         shapes,
         parse_gpus(f"{row['ranks']}x{row['device'].removeprefix('NVIDIA ')}"),
         zero_of(config_of(row["template"]), shapes),
+        precision="fp32" if cpu else "bf16",
         seq=int(row["seq"]),
         micro_batch=int(row["micro_batch"]),
         recompute=row["recompute"] == "True",
         fused_loss=liger,
         fused_kernels=liger,
     )
+    host = host_peak(planned, "steady step").num_bytes
+    if cpu:
+        phases = {"load": "host_load_peak", "steady step": "host_step_peak", "save": "host_save_peak"}
+        return {f"CPU {at}": (host_peak(planned, at).num_bytes, float(row[key])) for at, key in phases.items()}
     return {
         "gpu": (gpu_peak(planned, "steady step", allocated_only=True).num_bytes, float(row["gpu_allocated"])),
-        "host": (host_peak(planned, "steady step").num_bytes, float(row["host_rss"])),
+        "host": (host, float(row["host_rss"])),
         "step": (step_time(planned).seconds, float(row["step_s"])),
     }
 
