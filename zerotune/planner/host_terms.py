@@ -9,6 +9,7 @@ from .shapes import Shapes
 
 NVME_OPTIMIZER_BUFFERS, NVME_PARAM_BUFFERS, NVME_PARAM_BUFFER = 4, 5, 100_000_000  # zero/offload_config.py defaults
 EXPORT_SHARD = 5 * 10**9
+LOAD_PIECES, LOAD_PIECE = 2, 16 << 20  # loading/filling.py
 
 
 def pinned_bytes(run: Run, requested: int) -> int:
@@ -107,19 +108,35 @@ def naive_load_bytes(shapes: Shapes, processes: int, bytes_each: int = 4) -> int
     return shapes.num_params * bytes_each * processes
 
 
-def load_bytes(run: Run, rank: int = 0) -> int:
-    """Weights in host memory while they are read. Stage 3: transformers reads the whole model on rank 0 of the job
-    and broadcasts (modeling_utils.py, 5.24); below: each rank builds it on the host, then moves it."""
-    if run.zero.stage == 3:
-        return run.shapes.num_params * run.bytes_each if rank == 0 else 0
-    return run.shapes.num_params * run.bytes_each
+def load_bytes(run: Run) -> int:
+    """Weights in host memory while they are read or drawn, beside where they end up.
+
+    Pretrained: two pieces of 16 MiB, on their way to the GPU or to another type (loading/filling.py). From scratch
+    below stage 3 every rank draws the whole model on the host and then moves it (transformers, from_config); under
+    stage 3 zero.Init makes each module on the device. On CPU ranks the model stays where it is.
+    """
+    if not run.from_scratch:
+        return LOAD_PIECES * LOAD_PIECE
+    moved = run.zero.stage < 3 and not run.cluster.device.is_cpu
+    return run.shapes.num_params * run.bytes_each if moved else 0
 
 
 def save_bytes(run: Run) -> int:
     """torch.save brings one tensor at a time to the host: the largest flat one that lies on the GPU."""
-    if run.zero.cpu_optimizer:
+    if run.zero.cpu_optimizer or run.cluster.device.is_cpu:
         return 0
     return max(_groups(run), default=0) * 4 if run.zero.stage else owned_params(run) * 4
+
+
+def snapshot_bytes(run: Run) -> int:
+    """Saving in the background: a copy of what this rank writes, until it is on disk: its partition's fp32 weights and
+    moments."""
+    return owned_params(run) * 4 * (1 + MOMENTS[run.optimizer]) if run.background_save else 0
+
+
+def rank_0_snapshot_bytes(run: Run) -> int:
+    """And below stage 3, on rank 0 of the job, the 16-bit weights."""
+    return run.shapes.num_params * run.bytes_each if run.background_save and run.zero.stage < 3 else 0
 
 
 def export_bytes(run: Run) -> int:

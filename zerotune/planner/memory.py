@@ -200,8 +200,12 @@ def host_rows(phase: str) -> tuple[str, tuple]:
         return "writing a shard", (("one shard", host.export_bytes),)
     rows = (*HOST_STATES, *HOST_MOMENTS)
     if phase == "save":
-        return "writing", (*rows, ("largest tensor", host.save_bytes))
-    return "all through", rows
+        snapshot = (
+            ("snapshot", host.snapshot_bytes),
+            ("snapshot of the 16-bit weights", host.rank_0_snapshot_bytes),
+        )
+        return "writing", (*rows, ("largest tensor", host.save_bytes), *snapshot)
+    return "optimizer step" if "step" in phase else "all through", rows
 
 
 def host_peak_bytes(run: Run) -> int:
@@ -210,9 +214,9 @@ def host_peak_bytes(run: Run) -> int:
 
 
 def node_host_bytes(run: Run, phase: str) -> int:
-    """All ranks of the fullest node: rank 0 may read the weights for all others."""
-    first = host_peak(run, phase).num_bytes
+    """All ranks of a node; the export is rank 0's work alone."""
+    one = host_peak(run, phase).num_bytes
     if phase == "export":
-        return first
-    others = first - (run.shapes.num_params * run.bytes_each if phase == "load" and run.zero.stage == 3 else 0)
-    return first + others * (run.cluster.per_node - 1)
+        return one
+    alone = host.rank_0_snapshot_bytes(run) if phase == "save" else 0
+    return one * run.cluster.per_node - alone * (run.cluster.per_node - 1)

@@ -59,6 +59,7 @@ class Run:
     seq, micro_batch: tokens of a row, rows of a micro batch. accumulation: micro batches per step.
     recompute: activation checkpointing of every layer. packed: rows hold several documents (a dense mask under sdpa).
     fused_loss: no logits are kept (Liger's fused linear cross-entropy). fused_kernels: Liger's norms and SwiGLU.
+    from_scratch: weights are drawn, not read. background_save: checkpoints are written while training goes on.
     """
 
     shapes: Shapes
@@ -75,6 +76,8 @@ class Run:
     packed: bool = False
     fused_loss: bool = False
     fused_kernels: bool = False
+    from_scratch: bool = False
+    background_save: bool = False
 
     def __post_init__(self):
         check(self)

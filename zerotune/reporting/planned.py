@@ -18,7 +18,8 @@ PHASES_IN_TRAINING = ("load", "first step", "steady step", "evaluation", "save")
 def figures(plan: Plan) -> dict[str, float]:
     """What `measured` will hold too. Of the worst rank: allocated GPU bytes, host memory over every phase of training."""
     host = max(peak.num_bytes for peak in plan.host if peak.phase in PHASES_IN_TRAINING)
-    found = {"host_peak_gib": host / 2**30, "step_s": plan.step.seconds}
+    load = next(peak.num_bytes for peak in plan.host if peak.phase == "load")
+    found = {"load_host_gib": load / 2**30, "host_peak_gib": host / 2**30, "step_s": plan.step.seconds}
     if not plan.run.cluster.device.is_cpu:
         found = {"gpu_peak_gib": plan.allocated_bytes / 2**30, **found}
     return found
@@ -48,8 +49,10 @@ class Beside(TrainerCallback):
         self.steps: list[float] = []
 
     def on_train_begin(self, args, state, control, **kwargs):
+        load = {"load_host_gib": self.meter.peaks()["host_peak_gib"]}  # a collective
         if state.is_world_process_zero:
-            self.metrics.append({"step": state.global_step, **_named("planned", self.planned)})
+            record = {**_named("planned", self.planned), **_named("measured", load)}
+            self.metrics.append({"step": state.global_step, **record})
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if state.is_world_process_zero and "step_s" in (logs or {}):
