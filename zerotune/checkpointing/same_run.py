@@ -1,9 +1,44 @@
 """Do the ranks' files belong to one run, and to a kind of run that can be exported?"""
 
-from zerotune.checkpointing.zero_files import RankFiles
+from dataclasses import dataclass
+from pathlib import Path
+
+from zerotune.checkpointing.torch_archive import read_archive
+from zerotune.checkpointing.zero_files import RankFiles, find_rank_files
 from zerotune.errors import UsageError
 
 STAGE12_VECTORS = "single_partition_of_fp32_groups"
+
+
+@dataclass(frozen=True)
+class RankStates:
+    """The object trees of the ranks' files, in rank order, with places instead of tensors.
+
+    Attributes:
+        models: of the model states files; one below stage 3.
+        optimizers: of the optimizer files; none at stage 0.
+    """
+
+    files: RankFiles
+    stage: int
+    models: list[dict]
+    optimizers: list[dict]
+
+    @property
+    def world_size(self) -> int:
+        return len(self.optimizers) or int(self.models[0].get("dp_world_size") or 1)
+
+
+def read_rank_states(folder: Path) -> RankStates:
+    """Read the trees of every rank's files in `folder`, the one that holds `*_model_states.pt`.
+
+    Raises:
+        UsageError: a rank's file is missing, truncated, of another run, or of a layout that cannot be read.
+    """
+    files = find_rank_files(folder)
+    models = [read_archive(path) for path in files.model]
+    optimizers = [read_archive(path).get("optimizer_state_dict") for path in files.optimizer]
+    return RankStates(files, checked_stage(files, models, optimizers), models, optimizers)
 
 
 def checked_stage(files: RankFiles, states: list[dict], optimizers: list[dict]) -> int:

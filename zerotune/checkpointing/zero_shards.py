@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 
-from zerotune.checkpointing.same_run import STAGE12_VECTORS, checked_stage
-from zerotune.checkpointing.torch_archive import ITEM_BYTES, StoredTensor, read_archive
+from zerotune.checkpointing.same_run import STAGE12_VECTORS, RankStates, read_rank_states
+from zerotune.checkpointing.torch_archive import ITEM_BYTES, StoredTensor
 from zerotune.checkpointing.weights import Piece, SourceTensor
-from zerotune.checkpointing.zero_files import find_rank_files
 from zerotune.errors import UsageError
 
 
@@ -54,26 +53,35 @@ def read_zero_checkpoint(folder: Path) -> ZeroCheckpoint:
     Raises:
         UsageError: a rank's file is missing, truncated, of another run, or of a layout that cannot be exported.
     """
-    files = find_rank_files(folder)
-    states = [read_archive(path) for path in files.model]
-    optimizers = [read_archive(path).get("optimizer_state_dict") for path in files.optimizer]
-    stage = checked_stage(files, states, optimizers)
-    first = states[0]
+    return index_weights(read_rank_states(folder))
+
+
+def index_weights(states: RankStates) -> ZeroCheckpoint:
+    """Where the weights lie in files whose trees are read already; raises as `read_zero_checkpoint`."""
+    first = states.models[0]
     checkpoint = ZeroCheckpoint(
-        folder=folder,
-        stage=stage,
-        world_size=len(files.optimizer) or int(first.get("dp_world_size") or 1),
+        folder=states.files.folder,
+        stage=states.stage,
+        world_size=states.world_size,
         step=first.get("global_steps"),
         deepspeed_version=first.get("ds_version"),
     )
     _add_buffers(checkpoint, first)
-    _add_frozen(checkpoint, states)
-    if stage == 3:
-        _add_stage3(checkpoint, first["param_shapes"], [state["fp32_flat_groups"] for state in optimizers])
-    elif stage:
-        _add_stage12(checkpoint, first["param_shapes"], optimizers)
+    _add_frozen(checkpoint, states.models)
+    if states.stage:
+        masters = "fp32_flat_groups" if states.stage == 3 else STAGE12_VECTORS
+        checkpoint.tensors.update(by_name(states, [optimizer[masters] for optimizer in states.optimizers]))
     _add_shared(checkpoint, first)
     return checkpoint
+
+
+def by_name(states: RankStates, vectors: list[list[StoredTensor]]) -> dict[str, SourceTensor]:
+    """Cut flat vectors, laid out as the fp32 masters are, into tensors of the parameters' shapes.
+
+    Args:
+        vectors: of every rank, one a parameter group (stages 1 and 2) or sub-group (stage 3).
+    """
+    return (_stage3 if states.stage == 3 else _stage12)(states, vectors)
 
 
 def _whole(name: str, stored: StoredTensor, shape=None) -> SourceTensor:
@@ -158,35 +166,39 @@ def _runs(vectors: list[StoredTensor], ends: list[int], first: int, last: int) -
     return runs
 
 
-def _add_stage12(checkpoint: ZeroCheckpoint, groups: list[dict], optimizers: list[dict]) -> None:
-    paddings = optimizers[0].get("param_alignment_paddings")
-    for index, shapes in enumerate(groups):
-        slices = [state[STAGE12_VECTORS][index] for state in optimizers]
+def _stage12(states: RankStates, vectors: list[list[StoredTensor]]) -> dict[str, SourceTensor]:
+    found = {}
+    paddings = states.optimizers[0].get("param_alignment_paddings")
+    for index, shapes in enumerate(states.models[0]["param_shapes"]):
+        slices = [rank[index] for rank in vectors]
         ends = list(accumulate(vector.num_elements for vector in slices))
         first = 0
         for position, (name, shape) in enumerate(shapes.items()):
             last = first + math.prod(shape)
-            checkpoint.tensors[name] = _joined(name, shape, [_runs(slices, ends, first, last)])
+            found[name] = _joined(name, shape, [_runs(slices, ends, first, last)])
             first = last + (paddings[index][position] if paddings else 0)
-        _check_consumed(checkpoint, first, ends[-1], 2 * checkpoint.world_size)
+        _check_consumed(states, first, ends[-1], 2 * states.world_size)
+    return found
 
 
-def _add_stage3(checkpoint: ZeroCheckpoint, groups: list[dict], vectors: list[list[StoredTensor]]) -> None:
+def _stage3(states: RankStates, vectors: list[list[StoredTensor]]) -> dict[str, SourceTensor]:
+    found = {}
     ends = [list(accumulate(vector.num_elements for vector in rank)) for rank in vectors]
     first = 0
-    for name, shape in ((name, shape) for group in groups for name, shape in group.items()):
-        last = first + math.ceil(math.prod(shape) / checkpoint.world_size)
+    for name, shape in ((name, shape) for group in states.models[0]["param_shapes"] for name, shape in group.items()):
+        last = first + math.ceil(math.prod(shape) / states.world_size)
         ranks = [_runs(rank, end, first, last) for rank, end in zip(vectors, ends, strict=True)]
-        checkpoint.tensors[name] = _joined(name, shape, ranks)
+        found[name] = _joined(name, shape, ranks)
         first = last
     for end in ends:
-        _check_consumed(checkpoint, first, end[-1], 1)
+        _check_consumed(states, first, end[-1], 1)
+    return found
 
 
-def _check_consumed(checkpoint: ZeroCheckpoint, used: int, available: int, alignment: int) -> None:
+def _check_consumed(states: RankStates, used: int, available: int, alignment: int) -> None:
     if math.ceil(used / alignment) != math.ceil(available / alignment):
         raise UsageError(
-            f"{checkpoint.folder}: the names and shapes account for {used:,} elements but the optimizer files hold "
+            f"{states.files.folder}: the names and shapes account for {used:,} elements but the optimizer files hold "
             f"{available:,}. Files of two different models are mixed."
         )
 
