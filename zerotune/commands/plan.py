@@ -11,6 +11,7 @@ import click
 from zerotune.ds_config.resolve import resolve
 from zerotune.errors import EXIT_FINDINGS, UsageError
 from zerotune.planner.config_run import grad_accum_of, optimizer_of, precision_of, templates
+from zerotune.planner.degrees import Degrees, degrees_of
 from zerotune.planner.hardware import Cluster, parse_gpus
 from zerotune.planner.models import find_model, with_lora
 from zerotune.planner.plan import amount, make_plan
@@ -54,6 +55,13 @@ Exit codes: 0 it fits, 1 it does not, 2 usage.
 @click.option("--precision", type=click.Choice(PRECISIONS), help="Default: the config's, else what the device has.")
 @click.option("--optimizer", help="Default: the config's, else adamw.")
 @click.option("--lora-rank", type=int, help="Train adapters of this rank only.")
+@click.option("--tp", type=int, help="Ranks that share every matrix. Default: the config's autotp_size, else 1.")
+@click.option(
+    "--sp", type=int, help="Ranks that share every row. Default: the config's sequence_parallel_size, else 1."
+)
+@click.option(
+    "--ep", type=int, help="Ranks that share every set of experts. Default: the config's autoep_size, else 1."
+)
 @click.option("--host-ram", help="Memory of one node: 1TB, 512GiB. Default: unknown, or this machine's.")
 @click.option("--tokens", type=float, help="Also: the wall time for this many tokens.")
 @click.option("--devices", type=click.Path(path_type=Path), help="JSON with rows of your own devices.")
@@ -149,6 +157,8 @@ def run_of(shapes: Shapes, cluster: Cluster, zero: Zero, config: dict, given: di
         written = value if isinstance(value, int) and not isinstance(value, bool) else 1
         return written if given[flag] is None else given[flag]
 
+    written = degrees_of(config)
+    sizes = (("tp", written.tensor), ("sp", written.sequence), ("ep", written.expert))
     return Run(
         shapes=shapes,
         cluster=cluster,
@@ -164,4 +174,5 @@ def run_of(shapes: Shapes, cluster: Cluster, zero: Zero, config: dict, given: di
         packed=given["packed"],
         fused_loss=given["liger"],
         fused_kernels=given["liger"],
+        degrees=Degrees(*(size if given[flag] is None else given[flag] for flag, size in sizes)),
     )

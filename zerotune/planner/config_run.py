@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from zerotune.ds_config.resolve import resolve, template_names
 from zerotune.errors import UsageError, nearest
 
+from .degrees import degrees_of
 from .gpu_terms import MOMENTS
 from .hardware import Cluster
 from .run import PRECISIONS, Run, Zero, zero_of
@@ -82,6 +83,7 @@ def training_run(shapes: Shapes, cluster: Cluster, config: dict, values: Mapping
         recompute=bool(values.get("gradient_checkpointing") or values.get("activation_checkpointing")),
         fused_loss=liger,
         fused_kernels=liger,
+        degrees=degrees_of(config),
         **data,
     )
 

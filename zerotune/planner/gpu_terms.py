@@ -24,7 +24,7 @@ def secondary_param_bytes(run: Run) -> int:
     """hpZ: a second partition of the weights, over the GPUs of one group only (partition_parameters.py, ds_secondary)."""
     if run.zero.stage < 3 or run.zero.hpz <= 1:
         return 0
-    return -(-run.shapes.num_params // run.zero.hpz) * run.bytes_each
+    return -(-run.local.num_params // run.zero.hpz) * run.bytes_each
 
 
 def live_param_bytes(run: Run) -> int:
@@ -34,10 +34,10 @@ def live_param_bytes(run: Run) -> int:
     so a model below the limit stays whole. On one rank without offload nothing is copied (NoGatherCoalescedHandle,
     partition_parameters.py:105).
     """
-    if run.zero.stage < 3 or (run.world == 1 and not run.zero.cpu_params):
+    if run.zero.stage < 3 or (run.zero_ranks == 1 and not run.zero.cpu_params):
         return 0
     persistent = persistent_params(run)
-    passing = min(run.shapes.num_params - persistent, max(run.zero.max_live_parameters, largest_param(run)))
+    passing = min(run.local.num_params - persistent, max(run.zero.max_live_parameters, largest_param(run)))
     return (persistent + passing) * run.bytes_each
 
 
@@ -71,7 +71,7 @@ def grad_partition_bytes(run: Run) -> int:
     optimizer on the host none is kept after its reduction.
     """
     if not reduces_eagerly(run):
-        return run.shapes.num_trainable * run.grad_bytes_each
+        return run.local.num_trainable * run.grad_bytes_each
     return _reduced_bytes(run)
 
 
@@ -100,11 +100,11 @@ def reduce_scatter_bytes(run: Run) -> int:
     """Stage 3 over several ranks: the bucket's padded copy that reduce_scatter_coalesced makes
     (runtime/comm/coalesced_collectives.py). Stage 0: a flat copy of 500 million gradients at a time
     (runtime/engine.py:3921)."""
-    if run.world == 1 or run.zero.stage in (1, 2):
+    if run.zero_ranks == 1 or run.zero.stage in (1, 2):
         return 0
     if run.zero.stage == 0:
-        return min(DDP_BUCKET, run.shapes.num_trainable) * run.grad_bytes_each
-    return min(run.zero.reduce_bucket_size, run.shapes.num_trainable) * run.bytes_each
+        return min(DDP_BUCKET, run.local.num_trainable) * run.grad_bytes_each
+    return min(run.zero.reduce_bucket_size, run.local.num_trainable) * run.bytes_each
 
 
 def offload_grad_bytes(run: Run) -> int:
@@ -139,7 +139,7 @@ def init_bytes(run: Run) -> int:
     at stage 3 (stage3.py:1306)."""
     if run.zero.stage == 3:
         return 0 if run.zero.cpu_optimizer else max(sub_groups(run), default=0) * 4
-    return run.shapes.num_params * run.bytes_each
+    return run.local.num_params * run.bytes_each
 
 
 def workspace_bytes(run: Run) -> int:
@@ -167,5 +167,5 @@ def rounding_bytes(run: Run) -> int:
     """The caching allocator cuts large requests into 2 MiB units: half a unit lost on each saved tensor.
 
     About 12 tensors a layer (activations.py), unless layers are recomputed: one each (c10/cuda/CUDACachingAllocator)."""
-    tensors = run.shapes.layers * (1 if run.recompute else 12)
+    tensors = run.local.layers * (1 if run.recompute else 12)
     return 0 if run.cluster.device.is_cpu else tensors * MIB

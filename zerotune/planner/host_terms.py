@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .gpu_terms import GIB, MOMENTS
-from .partition import aligned_groups, held_params, largest_param, owned_params, partition_numel, sub_groups
+from .partition import held_params, largest_param, owned_groups, owned_params, partition_numel, sub_groups
 from .run import Run
 from .shapes import Shapes
 
@@ -30,7 +30,7 @@ def _groups(run: Run) -> tuple[int, ...]:
     """Owned elements of each flat buffer: sub-groups at stage 3, optimizer groups below."""
     if run.zero.stage == 3:
         return sub_groups(run)
-    return tuple(numel // run.world for numel in aligned_groups(run))
+    return tuple(owned_groups(run))
 
 
 def host_master_bytes(run: Run) -> int:
@@ -67,8 +67,8 @@ def host_grad_buffer_bytes(run: Run) -> int:
         return pinned_bytes(run, owned_params(run) * run.grad_bytes_each)
     total = pinned_bytes(run, largest_param(run) * run.bytes_each)
     if run.accumulation > 1:
-        groups = [(param, count) for param, count in run.shapes.groups if param.trainable]
-        total += sum(pinned_bytes(run, p.numel * run.bytes_each) * count for p, count in groups) // run.world
+        groups = [(param, count) for param, count in run.local.groups if param.trainable]
+        total += sum(pinned_bytes(run, p.numel * run.bytes_each) * count for p, count in groups) // run.zero_ranks
     return total
 
 
@@ -90,8 +90,8 @@ def host_build_bytes(run: Run) -> int:
     if not run.zero.cpu_params or not run.zero.pin_memory or run.cluster.device.is_cpu:
         return 0
     return sum(
-        pinned_bytes(run, partition_numel(param.numel, run.world) * run.bytes_each) * count
-        for param, count in run.shapes.groups
+        pinned_bytes(run, partition_numel(param.numel, run.sharers(param)) * run.bytes_each) * count
+        for param, count in run.local.groups
     )
 
 
@@ -118,7 +118,7 @@ def load_bytes(run: Run) -> int:
     if not run.from_scratch:
         return LOAD_PIECES * LOAD_PIECE
     moved = run.zero.stage < 3 and not run.cluster.device.is_cpu
-    return run.shapes.num_params * run.bytes_each if moved else 0
+    return run.local.num_params * run.bytes_each if moved else 0
 
 
 def save_bytes(run: Run) -> int:
@@ -136,7 +136,7 @@ def snapshot_bytes(run: Run) -> int:
 
 def rank_0_snapshot_bytes(run: Run) -> int:
     """And below stage 3, on rank 0 of the job, the 16-bit weights."""
-    return run.shapes.num_params * run.bytes_each if run.background_save and run.zero.stage < 3 else 0
+    return run.local.num_params * run.bytes_each if run.background_save and run.zero.stage < 3 else 0
 
 
 def export_bytes(run: Run) -> int:
@@ -148,7 +148,7 @@ def checkpoint_disk_bytes(run: Run) -> int:
     """One checkpoint of all ranks: fp32 weights and moments of each partition, and below stage 3 the 16-bit weights
     once more, in rank 0's model states."""
     states = owned_params(run) * 4 * (1 + MOMENTS[run.optimizer])
-    states = states if run.zero.stage == 0 else states * run.world
+    states = states * run.degrees.tensor * run.degrees.expert if run.zero.stage == 0 else states * run.world
     return states + (run.shapes.num_params * run.bytes_each if run.zero.stage < 3 else 0)
 
 

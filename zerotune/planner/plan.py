@@ -23,7 +23,7 @@ ERROR_BAND = (
 )
 LEFT_OUT = (
     "allocator fragmentation beyond rounding",
-    "tensor, sequence, pipeline and expert parallelism",
+    "pipeline parallelism, and two of tensor, sequence and expert parallelism together",
     "MiCS, ZeRO++ quantization, ZenFlow, DeepCompile",
     "data workers and the page cache",
     "evaluation and saving in the wall time",

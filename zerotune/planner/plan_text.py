@@ -51,7 +51,8 @@ def shortage(plan: Plan, rank: int) -> str:
 def stage(run: Run) -> str:
     """Stage and what is offloaded where, in words."""
     moved = (("optimizer", run.zero.offload_optimizer), ("weights", run.zero.offload_param))
-    return f"stage {run.zero.stage}" + "".join(f", {word} on {where}" for word, where in moved if where != "none")
+    words = [f"stage {run.zero.stage}", *(f"{word} on {where}" for word, where in moved if where != "none")]
+    return ", ".join([*words, str(run.degrees)] if str(run.degrees) else words)
 
 
 def _rows(terms, width: int = 34) -> list[str]:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 from zerotune.errors import UsageError
 
+from .degrees import Degrees, check_degrees, sliced
 from .hardware import Cluster
-from .shapes import Shapes
+from .shapes import Param, Shapes
 
 ATTENTION = ("sdpa", "flash", "eager")
 PRECISIONS = ("bf16", "fp16", "fp32")
@@ -78,6 +79,7 @@ class Run:
     fused_kernels: bool = False
     from_scratch: bool = False
     background_save: bool = False
+    degrees: Degrees = field(default_factory=Degrees)
 
     def __post_init__(self):
         check(self)
@@ -87,9 +89,28 @@ class Run:
         return self.cluster.world
 
     @property
+    def local(self) -> Shapes:
+        """What a rank has of the model before ZeRO divides it."""
+        return sliced(self.shapes, self.degrees.tensor, self.degrees.expert)
+
+    @property
+    def zero_ranks(self) -> int:
+        """Ranks that ZeRO divides the states over: all that have the same slices of the matrices."""
+        return self.world // self.degrees.tensor
+
+    def sharers(self, param: Param) -> int:
+        """Ranks that ZeRO divides a parameter over; experts: those that have the same ones."""
+        return self.world // self.degrees.expert if param.expert else self.zero_ranks
+
+    @property
     def tokens(self) -> int:
         """Tokens of one micro batch on one rank."""
-        return self.seq * self.micro_batch
+        return self.seq * self.micro_batch // self.degrees.sequence
+
+    @property
+    def step_tokens(self) -> int:
+        """Tokens of one optimizer step over all ranks; those of a tensor parallel group have the same ones."""
+        return self.tokens * self.accumulation * self.zero_ranks
 
     @property
     def masked(self) -> bool:
@@ -115,6 +136,7 @@ def check(run: Run) -> None:
             device hasn't got.
     """
     shapes, device = run.shapes, run.cluster.device
+    check_degrees(run.degrees, shapes, run.world, run.seq)
     for flag, value in (("--seq", run.seq), ("--micro-batch", run.micro_batch), ("--accumulation", run.accumulation)):
         if value < 1:
             raise UsageError(f"{flag} {value} must be 1 or more")

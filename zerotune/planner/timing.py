@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .gpu_terms import MOMENTS
+from .link_terms import collective_s, expert_exchange_s, sequence_exchange_s, tensor_sums_s
 from .partition import owned_params, persistent_params
 from .run import Run
 
@@ -17,8 +18,6 @@ MATMUL_FRACTION = 0.55  # of dense peak inside a model; a lone 8192^3 product re
 ATTENTION_FRACTION = 0.50  # flash kernels, forward and backward together
 MASKED_FRACTION = 0.25  # the memory-efficient kernel that a dense mask leads to
 MEMORY_FRACTION = 0.88  # 4.25 of 4.8 TB/s in a copy
-LINK_FRACTION = 0.65  # 269 and 313 of 450 GB/s in all-gather and all-reduce
-NETWORK_FRACTION = 0.80
 NVME_GBS = 1.35  # written and read, local disk of the same machine
 ADAM_BYTES = 30  # per weight: states, gradient and weight in fp32 read, states and weight written, 16 bits out
 LAUNCHES = 250  # kernels of one layer, forward and backward
@@ -63,7 +62,7 @@ class StepTime:
 def matmul_flops(run: Run) -> float:
     """6 per weight and token that takes part: 2 forward, 2 for the input's gradient, 2 for the weight's (none when it
     is frozen); 2 more with recompute. The embedding's lookup is no product; a tied one counts as output matrix."""
-    shapes = run.shapes
+    shapes = run.local
     lookup = 0 if shapes.tied else shapes.vocab * shapes.hidden
     active = shapes.num_active - lookup
     share = shapes.num_trainable / shapes.num_params
@@ -75,7 +74,7 @@ def attention_flops(run: Run) -> float:
     """Scores and values: 4 x width x seq forward for each token, half of it when causal; backward 2.5 times forward.
 
     A dense mask doesn't skip blocks."""
-    shapes = run.shapes
+    shapes = run.local
     width = shapes.heads * shapes.head_dim
     skipped = 1.0 if run.masked or run.attn == "eager" else 0.5
     passes = 3.5 + (1 if run.recompute else 0)
@@ -85,7 +84,7 @@ def attention_flops(run: Run) -> float:
 def elementwise_traffic_bytes(run: Run) -> float:
     """Read and written by what is no product: norms (96 bytes an element in steps, 24 fused), residuals (12), the
     activation (28 or 18 a gate element), rotary positions (40 or 16), the loss (40 bytes a logit). 16-bit numbers."""
-    shapes, scale = run.shapes, run.bytes_each / 2
+    shapes, scale = run.local, run.bytes_each / 2
     steps = shapes.rms and not run.fused_kernels
     width = shapes.ffn if not shapes.sparse_layers else shapes.moe_ffn * shapes.active_experts + shapes.shared_ffn
     per_layer = shapes.hidden * (shapes.norms * (96 if steps else 24) + 24)
@@ -119,13 +118,13 @@ def elementwise_s(run: Run) -> float:
 
 def launch_s(run: Run) -> float:
     """The host's time to start the kernels of one micro batch: a floor that small models meet."""
-    return run.shapes.layers * LAUNCHES * LAUNCH_S * (4 / 3 if run.recompute else 1)
+    return run.local.layers * LAUNCHES * LAUNCH_S * (4 / 3 if run.recompute else 1)
 
 
 def hook_s(run: Run) -> float:
     """The host's time in DeepSpeed's hooks: for each trainable tensor, for each micro batch; under stage 3 recompute
     fetches and releases a third time; below it, offload copies each gradient to the host."""
-    tensors = sum(count for param, count in run.shapes.groups if param.trainable)
+    tensors = sum(count for param, count in run.local.groups if param.trainable)
     each = HOOK_S[run.zero.stage] * (1.5 if run.recompute and run.zero.stage == 3 else 1)
     if run.zero.cpu_optimizer and run.zero.stage < 3:
         each += OFFLOAD_HOOK_S
@@ -137,25 +136,11 @@ def step_host_s(run: Run) -> float:
     return STEP_S[run.zero.stage]
 
 
-def collective_s(run: Run, num_bytes: float) -> float:
-    """All-gather or reduce-scatter of `num_bytes` (whole, not of one rank) over all ranks.
-
-    Inside a node each GPU receives all but its own part; a node receives all but its own through its network.
-    """
-    cluster = run.cluster
-    if cluster.world == 1:
-        return 0.0
-    inside = num_bytes * (cluster.world - 1) / cluster.world / (cluster.device.peer_gbs * 1e9 * LINK_FRACTION)
-    inside = inside if cluster.per_node > 1 else 0.0
-    outside = num_bytes * (cluster.nodes - 1) / cluster.nodes / (cluster.device.network_gbs * 1e9 * NETWORK_FRACTION)
-    return max(inside, outside)
-
-
 def gather_s(run: Run) -> float:
     """Stage 3: weights gathered in forward and again in backward, of one micro batch; persistent ones never."""
     if run.zero.stage < 3:
         return 0.0
-    passing = run.shapes.num_params - persistent_params(run)
+    passing = run.local.num_params - persistent_params(run)
     return (2 if not run.zero.hpz > 1 else 1) * collective_s(run, passing * run.bytes_each)
 
 
@@ -163,18 +148,18 @@ def reduce_s(run: Run) -> float:
     """Gradients reduced to their owners: of every micro batch at stages 2 and 3, once a step below."""
     times = 1 if run.zero.stage >= 2 else 1 / run.accumulation
     factor = 2 if run.zero.stage == 0 else 1  # all-reduce = reduce-scatter + all-gather
-    return times * factor * collective_s(run, run.shapes.num_trainable * run.bytes_each)
+    return times * factor * collective_s(run, run.local.num_trainable * run.bytes_each)
 
 
 def update_gather_s(run: Run) -> float:
     """Stages 1 and 2: updated weights sent to everyone after the step."""
-    return collective_s(run, run.shapes.num_trainable * run.bytes_each) if run.zero.stage in (1, 2) else 0.0
+    return collective_s(run, run.local.num_trainable * run.bytes_each) if run.zero.stage in (1, 2) else 0.0
 
 
 def pcie_s(run: Run) -> float:
     """Between host and GPU in one micro batch: weights twice down (stage 3 with offload), gradients up in fp32."""
     rate = run.cluster.device.pcie_gbs * 1e9
-    down = 2 * run.shapes.num_params / run.world * run.bytes_each if run.zero.cpu_params else 0
+    down = 2 * run.local.num_params / run.zero_ranks * run.bytes_each if run.zero.cpu_params else 0
     up = owned_params(run) * 4 if run.zero.cpu_optimizer else 0
     return max(down, up) / rate if down and up else (down + up) / rate
 
@@ -216,6 +201,9 @@ MICRO = (
     ("engine hooks", hook_s, "host"),
     ("gather weights", gather_s, "link"),
     ("reduce gradients", reduce_s, "link"),
+    ("tensor parallel sums", tensor_sums_s, "compute"),
+    ("sequence parallel exchanges", sequence_exchange_s, "compute"),
+    ("expert parallel exchanges", expert_exchange_s, "compute"),
     ("host-GPU copies", pcie_s, "pcie"),
 )
 AFTER = (
@@ -238,4 +226,4 @@ def step_time(run: Run) -> StepTime:
         lanes[lane] = lanes.get(lane, 0.0) + term.seconds
     seconds = max(lanes.values()) + sum(term.seconds for term in after)
     terms = tuple(term for term in (*micro, *after) if term.seconds)
-    return StepTime(terms, seconds, run.tokens * run.accumulation * run.world)
+    return StepTime(terms, seconds, run.step_tokens)
