@@ -107,6 +107,7 @@ def rank_main(case: tuple, folder: str) -> int:
 
 def train(case: tuple, folder: str) -> dict:
     """Six steps of a real Trainer; returns what was measured on this rank."""
+    import deepspeed
     import torch
     from transformers import Trainer, TrainingArguments
 
@@ -114,6 +115,7 @@ def train(case: tuple, folder: str) -> dict:
     cuda = torch.cuda.is_available()
     if not cuda:
         torch.set_num_threads(max(1, os.cpu_count() // int(os.environ["WORLD_SIZE"])))
+        deepspeed.init_distributed(verbose=False)  # or zero.Init believes in one rank
     arguments = TrainingArguments(
         output_dir=folder,
         deepspeed=config_of(template),

@@ -156,6 +156,7 @@ def ratios_of(row: dict) -> dict[str, tuple[float, float]]:
         recompute=row["recompute"] == "True",
         fused_loss=liger,
         fused_kernels=liger,
+        from_scratch=True,
     )
     host = host_peak(planned, "steady step").num_bytes
     if cpu:

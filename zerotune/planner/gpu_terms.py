@@ -89,18 +89,19 @@ def _reduced_bytes(run: Run) -> int:
 
 def reduce_bucket_bytes(run: Run) -> int:
     """reduce_bucket_size elements: two such buffers with overlap_comm at stages 1 and 2 (stage_1_and_2.py:3261-3278,
-    made for each backward pass), one at stage 3 (stage3.py:782, kept)."""
+    made for each backward pass), one at stage 3 (stage3.py:782, kept). On a CPU only what gradients touch is there."""
     if run.zero.stage == 0 or not run.zero.contiguous_gradients:
         return 0
     buffers = 2 if run.zero.stage < 3 and run.zero.overlap_comm else 1
-    return buffers * run.zero.reduce_bucket_size * run.bytes_each
+    elements = buffers * run.zero.reduce_bucket_size
+    return (min(elements, run.local.num_trainable) if run.cluster.device.is_cpu else elements) * run.bytes_each
 
 
 def reduce_scatter_bytes(run: Run) -> int:
     """Stage 3 over several ranks: the bucket's padded copy that reduce_scatter_coalesced makes
-    (runtime/comm/coalesced_collectives.py). Stage 0: a flat copy of 500 million gradients at a time
-    (runtime/engine.py:3921)."""
-    if run.zero_ranks == 1 or run.zero.stage in (1, 2):
+    (runtime/comm/coalesced_collectives.py). Stages 1 and 2: the flat copy of a bucket that belongs to several ranks, as
+    at least one does (stage_1_and_2.py:2367). Stage 0: of 500 million gradients at a time (runtime/engine.py:3921)."""
+    if run.zero_ranks == 1 or (run.zero.stage in (1, 2) and not run.zero.reduce_scatter):
         return 0
     if run.zero.stage == 0:
         return min(DDP_BUCKET, run.local.num_trainable) * run.grad_bytes_each
@@ -136,7 +137,9 @@ def step_grad_bytes(run: Run) -> int:
 def init_bytes(run: Run) -> int:
     """Peak while the engine is built, beside weights and master weights: the unflattened weights of stages 1 and 2
     until the flat buffer replaces them (stage_1_and_2.py:505), a gradient buffer as large as the largest sub-group
-    at stage 3 (stage3.py:1306)."""
+    at stage 3 (stage3.py:1306). Stage 0 makes no copies."""
+    if run.zero.stage == 0:
+        return 0
     if run.zero.stage == 3:
         return 0 if run.zero.cpu_optimizer else max(sub_groups(run), default=0) * 4
     return run.local.num_params * run.bytes_each

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from .activations import activation_bytes, recomputed_layer_bytes
 from .gpu_terms import GIB, MOMENTS
-from .partition import held_params, largest_param, owned_groups, owned_params, partition_numel, sub_groups
+from .partition import (
+    held_params,
+    largest_param,
+    owned_groups,
+    owned_params,
+    partition_numel,
+    sub_groups,
+    touched_params,
+)
 from .run import Run
 from .shapes import Shapes
 
 NVME_OPTIMIZER_BUFFERS, NVME_PARAM_BUFFERS, NVME_PARAM_BUFFER = 4, 5, 100_000_000  # zero/offload_config.py defaults
 EXPORT_SHARD = 5 * 10**9
+MMAP = 32 << 20
 LOAD_PIECES, LOAD_PIECE = 2, 16 << 20  # loading/filling.py
 
 
@@ -22,8 +32,23 @@ def pinned_bytes(run: Run, requested: int) -> int:
 
 def process_bytes(run: Run) -> int:
     """Python, torch, CUDA libraries and data: 2.0 GiB resident on one H200, 2.9 with NCCL over two
-    (benchmarks/results/main_job.csv, the rows without offload)."""
+    (benchmarks/results/main_job.csv, the rows without offload); without CUDA 0.52 (benchmarks/results/plan_on_cpu.csv)."""
+    if run.cluster.device.is_cpu:
+        return int(0.52 * GIB)
     return int((2.0 if run.world == 1 else 2.9) * GIB)
+
+
+def malloc_kept_bytes(run: Run) -> int:
+    """On a CPU, freed blocks below 32 MiB that stay in the process: glibc takes them from its heap, not by mmap
+    (M_MMAP_THRESHOLD, man 3 mallopt). Activations, and below stage 3 the gradients of small enough parameters."""
+    if not run.cluster.device.is_cpu:
+        return 0
+    small = sum(
+        p.numel * count for p, count in run.local.groups if p.trainable and p.numel * run.grad_bytes_each < MMAP
+    )
+    share = small / max(1, run.local.num_trainable)
+    grads = {0: run.local.num_trainable, 3: 0}.get(run.zero.stage, touched_params(run)) * run.grad_bytes_each
+    return activation_bytes(run) + recomputed_layer_bytes(run) + int(share * grads)
 
 
 def _groups(run: Run) -> tuple[int, ...]:

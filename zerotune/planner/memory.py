@@ -76,7 +76,7 @@ def _kept_buckets(run: Run) -> tuple:
 def backward_activation_bytes(run: Run) -> int:
     """Activations left when the first bucket is full and the gradient buffer is made: layers free theirs in turn.
     All of them where no buffer is still to come: at stage 3 it is there from the start, offload keeps it on the host."""
-    if run.zero.stage == 3 or run.zero.cpu_optimizer:
+    if run.zero.stage == 3 or run.zero.cpu_optimizer or run.cluster.device.is_cpu:  # malloc keeps what is freed there
         return act.activation_bytes(run)
     share = run.zero.reduce_bucket_size / max(1, run.shapes.num_trainable)
     return int(act.activation_bytes(run) * max(0.0, 1.0 - share))
@@ -176,6 +176,7 @@ HOST_STATES = (
     ("gradient buffer", host.host_grad_buffer_bytes),
     ("NVMe buffers", host.host_swap_bytes),
 )
+ON_THE_WAY = ("weights on their way", host.load_bytes)
 HOST_MOMENTS = (("optimizer moments", host.host_optimizer_bytes),)
 
 
@@ -183,22 +184,27 @@ def host_peak(run: Run, phase: str = "steady step") -> Peak:
     """Host memory of one rank in a phase, the job's rank 0; on CPU ranks what a GPU would hold is in it."""
     moment, rows = host_rows(phase)
     if run.cluster.device.is_cpu:
-        return _worst_moment(run, phase, rows)
+        return _cpu_load(run) if phase == "load" else _worst_moment(run, phase, rows)
     return Peak(phase, moment, _terms(run, *rows))
+
+
+def _cpu_load(run: Run) -> Peak:
+    """Weights beside their flat copy, or later the engine's own; the host buffers of offload come with those."""
+    flattening = (WEIGHTS[0], ("until the engine is built", gpu.init_bytes), HOST_STATES[0])
+    moments = {"flattening": flattening, "engine built": (*WEIGHTS, *HOST_STATES)}
+    peaks = [Peak("load", name, _terms(run, *rows, ON_THE_WAY)) for name, rows in moments.items()]
+    return max(peaks, key=lambda peak: peak.num_bytes)
 
 
 def host_rows(phase: str) -> tuple[str, tuple]:
     """Where a phase is worst, and its (name, function) rows."""
     if phase == "load":
-        return "reading", (
-            ("process", host.process_bytes),
-            ("16-bit weights", host.host_param_bytes),
-            ("blocks left from building", host.host_build_bytes),
-            ("weights read from disk", host.load_bytes),
-        )
+        return "engine built", (*HOST_STATES, ON_THE_WAY)
     if phase == "export":
         return "writing a shard", (("one shard", host.export_bytes),)
     rows = (*HOST_STATES, *HOST_MOMENTS)
+    if phase in ("evaluation", "save"):
+        rows = (*rows, ("blocks that malloc keeps", host.malloc_kept_bytes))
     if phase == "save":
         snapshot = (
             ("snapshot", host.snapshot_bytes),
