@@ -115,8 +115,8 @@ def _train(deepspeed, torch, model, config: dict, client_optimizer: str | None):
             engine.backward(loss)
             engine.step()
             losses.append(float(loss.detach()))
-        zenflow = getattr(engine, "zenflow", None)  # since 0.17.6; sets its own boundaries
-        if not zenflow and engine.global_steps != len(losses) // accumulated:
+        own_boundaries = getattr(engine, "zenflow", None) or config.get("managed_gradient_accumulation") is False
+        if not own_boundaries and engine.global_steps != len(losses) // accumulated:
             raise ValueError(f"{engine.global_steps} steps in {len(losses)} micro batches, accumulating {accumulated}")
     except Exception as error:
         raise _PhaseError("step", error) from error

@@ -6,6 +6,7 @@ from functools import cached_property
 
 from .context import RAW, TRAINER, Context
 from .document import Document, join, split
+from .history import before
 from .pydantic_reading import reads_as
 from .schema import Violation, fields, read_by, violations
 
@@ -154,6 +155,8 @@ class View:
         if value == "auto" and block in ("bf16", "fp16") and not self.raw:
             arguments = (self.context.argument(block), self.context.argument(f"{block}_full_eval"))
             return any(arguments)
+        if block in ("bf16", "fp16", "bfloat16") and self.deepspeed and before(self.deepspeed, "0.17.1"):
+            return bool(value)  # no pydantic block yet: any text is true
         return truth(value)
 
 

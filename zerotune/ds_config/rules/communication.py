@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..finding import ERROR, WARNING
+from .key_advice import older
 from .rule import Hit, case, rule
 
 CONFIG = "deepspeed 0.19.8 runtime/config.py"
@@ -196,6 +197,23 @@ def tiny_bucket(view):
         value = view.number(f"zero_optimization.{name}")
         if view.stage and value is not None and 0 < value < 100_000:
             yield Hit(f"{ZERO}/{name}")
+
+
+@rule(
+    "ZT713",
+    "no-reduce-bucket",
+    ERROR,
+    keys=("zero_optimization.reduce_bucket_size",),
+    message="reduce_bucket_size is 0, and DeepSpeed {version} divides by it",
+    help="write 500000000, the default",
+    source="deepspeed 0.19.7 runtime/base_optimizer.py:388",
+    bad=[raw(zero(2, reduce_bucket_size=0), versions={"deepspeed": "0.19.2"})],
+    good=[raw(zero(0, reduce_bucket_size=0), versions={"deepspeed": "0.19.2"})],
+)
+def no_reduce_bucket(view):
+    """A ZeroDivisionError in the first backward of 0.19.7 and older; newer ones refuse it when parsing (ZT112)."""
+    if view.stage and older(view.deepspeed, "0.19.8") and view.converted("zero_optimization.reduce_bucket_size") == 0:
+        yield Hit(f"{ZERO}/reduce_bucket_size", {"version": view.deepspeed})
 
 
 @rule(

@@ -61,6 +61,7 @@ def built(view) -> tuple[str, dict, str | None] | None:
         case(optimizer("OneBitAdam", lr=0.1)),
         case(optimizer("Adam8bit")),
         case(optimizer("lr_scheduler"), entry="raw"),
+        case(optimizer("Muon"), entry="raw", versions={"deepspeed": "0.17.5"}),
     ],
     good=[
         case(optimizer("ADAMW", lr=0.1), entry="raw"),
@@ -70,7 +71,12 @@ def built(view) -> tuple[str, dict, str | None] | None:
 def unknown_optimizer(view):
     """DeepSpeed's own names match in any case, names of torch.optim only exactly; the 1-bit ones went in 0.19.7."""
     name = view.get("optimizer.type")
-    if name is None or optimizer_kind(name) or (view.raw and view.context.client_optimizer):
+    if name is None or (view.raw and view.context.client_optimizer):
+        return
+    if str(name).lower() == "muon" and older(view.deepspeed, "0.17.6"):
+        reason = ": Muon came with 0.17.6, and PyTorch's takes nothing but matrices"
+        yield Hit("/optimizer/type", {"reason": reason, "choices": "AdamW, Lion"})
+    if optimizer_kind(name):
         return
     if str(name).lower() in REMOVED_NAMES and older(view.context.versions.get("deepspeed"), "0.19.7"):
         return

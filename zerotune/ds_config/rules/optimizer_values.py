@@ -1,4 +1,4 @@
-"""ZT615 to ZT618: values that the optimizer itself refuses, or computes NaN with."""
+"""ZT615 to ZT619: values that the optimizer itself refuses, or computes NaN with."""
 
 from __future__ import annotations
 
@@ -136,3 +136,23 @@ def one_bit_with_zero(view):
     name = view.get("optimizer.type")
     if isinstance(name, str) and name.lower() in REMOVED_NAMES and older(view.deepspeed, "0.19.7") and view.stage:
         yield Hit("/optimizer/type", {"stage": view.stage})
+
+
+@rule(
+    "ZT619",
+    "adam-eps-zero",
+    WARNING,
+    keys=("optimizer.params.eps",),
+    message="eps is 0: a weight whose gradient is exactly 0 becomes NaN",
+    help='write "eps": 1e-8',
+    source="deepspeed 0.19.8 csrc/includes/cpu_adam.h",
+    bad=[case(optimizer("AdamW", lr=1e-3, eps=0), entry="raw")],
+    good=[case(optimizer("AdamW", lr=1e-3, eps=1e-15), entry="raw")],
+)
+def adam_eps_zero(view):
+    """Adam divides the first moment by the root of the second plus eps: 0 / 0 where a weight has had no gradient yet,
+    as rows of an embedding that no token asked for."""
+    found = built(view)
+    eps = found[1].get("eps") if found else None
+    if found and takes_betas(found) and is_number(eps) and eps == 0:
+        yield Hit(f"{PARAMS}/eps")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..context import TRAINER
 from ..finding import ERROR, INFO, WARNING, Fix
 from .rule import Hit, case, rule
 
@@ -118,6 +119,24 @@ def autotp_divides_world(view):
     size, world = view.number("tensor_parallel.autotp_size"), view.context.world_size
     if size and size > 1 and world and world % size:
         yield Hit("/tensor_parallel/autotp_size", {"world": world})
+
+
+@rule(
+    "ZT807",
+    "autotp-size-zero",
+    ERROR,
+    keys=("tensor_parallel.autotp_size",),
+    message="the Trainer divides the ranks by autotp_size, and it is 0",
+    help="write 1, or delete the block",
+    source="transformers 5.24 trainer.py:2608",
+    bad=[case({"tensor_parallel": {"autotp_size": 0}})],
+    good=[raw({"tensor_parallel": {"autotp_size": 0}}), case({"tensor_parallel": {"autotp_size": 1}})],
+)
+def autotp_size_zero(view):
+    """A ZeroDivisionError when training starts; DeepSpeed itself reads 0 as off."""
+    size = view.get("tensor_parallel.autotp_size")
+    if view.context.entry == TRAINER and size == 0 and not isinstance(size, bool):
+        yield Hit("/tensor_parallel/autotp_size")
 
 
 @rule(

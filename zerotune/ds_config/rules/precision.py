@@ -6,6 +6,7 @@ import math
 
 from ..finding import ERROR, WARNING, Fix
 from ..optimizers import constructor
+from .key_advice import older
 from .rule import Hit, case, rule
 
 CONFIG = "deepspeed 0.19.8 runtime/config.py"
@@ -119,6 +120,7 @@ def master_weights_without_offload(view):
         block = view.bf16 if kind == "bf16" else kind
         path = f"{block}.{kind}_master_weights_and_grads"
         saved = kind == "bf16" and view.flag(f"{block}.bf16_optimizer_states")
+        saved = saved or (view.stage == 3 and older(view.deepspeed, "0.17.1"))  # not asserted there
         if view.stage in (1, 2, 3) and view.flag(path) and not saved and view.device("offload_optimizer") == "none":
             alternative = ", or bf16_optimizer_states" if kind == "bf16" else ""
             yield Hit("/" + path.replace(".", "/"), {"alternative": alternative})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from zerotune.errors import nearest
 
+from ..context import TRAINER
 from ..document import join
 from ..finding import ERROR, WARNING
 from ..history import before
@@ -201,14 +202,17 @@ def warmup_type(view):
     message="the scheduler block has no type: there is no scheduler",
     help='add "type": "WarmupLR"',
     source="deepspeed 0.19.8 runtime/config.py:325",
-    bad=[raw({"optimizer": ADAM, "scheduler": {"params": {}}})],
+    bad=[
+        raw({"optimizer": ADAM, "scheduler": {"params": {}}}),
+        case({"scheduler": {"params": {}}}),
+    ],
     good=[raw(scheduler("WarmupLR"))],
 )
 def scheduler_without_type(view):
-    """Silently none (c075)."""
+    """Silently none (c075). Under the Trainer an AttributeError in the first step: accelerate's stand-in stays."""
     block = view.get("scheduler")
     if isinstance(block, dict) and block.get("type") is None:
-        yield Hit("/scheduler", at_key=True)
+        yield Hit("/scheduler", at_key=True, severity=ERROR if view.context.entry == TRAINER else None)
 
 
 @rule(

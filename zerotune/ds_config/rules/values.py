@@ -14,6 +14,7 @@ from ..pydantic_reading import reads_as
 from ..reading import CONVERTED, REFUSED, SLEEPING, UNCHECKED, contradicts, reading
 from ..schema import fields
 from ..view import pointer
+from .key_advice import older
 from .rule import Hit, case, rule
 
 PYDANTIC = "deepspeed 0.19.8 runtime/config_utils.py (pydantic models), runtime/config.py (plain values)"
@@ -108,7 +109,13 @@ def wrong_type(view):
 
 
 def never_read(view, pointer: str) -> bool:
-    """Stage 1 divides by the factor only when reduce_scatter is off; others refuse a text at the first step."""
+    """Stage 1 divides by the factor only when reduce_scatter is off; others refuse a text at the first step.
+    Older versions read the precision blocks only where they are on, and took one rank for a world that they could not
+    divide."""
+    if pointer == "/sequence_parallel_size":
+        return view.raw and older(view.deepspeed, "0.19.3")
+    if pointer.startswith(("/fp16/", "/bf16/")):
+        return older(view.deepspeed, "0.17.1") and not view.enabled(pointer.split("/")[1])
     scatter = view.flag("zero_optimization.reduce_scatter", True)
     return pointer == "/gradient_predivide_factor" and view.stage == 1 and scatter
 
@@ -168,7 +175,8 @@ def out_of_range(view):
     words = {"minimum": "at least", "maximum": "at most", "exclusiveMinimum": "above", "exclusiveMaximum": "below"}
     for violation in view.violations:
         if violation.kind in words and violation.pointer != "/data_parallel_size":
-            yield Hit(violation.pointer, {"bound": f"{words[violation.kind]} {violation.node[violation.kind]}"})
+            facts = {"bound": f"{words[violation.kind]} {violation.node[violation.kind]}"}
+            yield Hit(violation.pointer, facts, severity=WARNING if never_read(view, violation.pointer) else None)
     yield from not_a_number(view, words)
     # Numbers in quotes pass the schema's bounds, and pydantic reads them.
     for violation in mistyped(view):
