@@ -11,6 +11,7 @@ import click
 from zerotune.ds_config.resolve import resolve
 from zerotune.errors import EXIT_FINDINGS, UsageError
 from zerotune.planner.config_run import grad_accum_of, optimizer_of, precision_of, templates
+from zerotune.planner.degree_search import WHY_NO_COMMAND, fastest_of_each_kind, kind
 from zerotune.planner.degrees import Degrees, degrees_of
 from zerotune.planner.hardware import Cluster, parse_gpus
 from zerotune.planner.models import find_model, with_lora
@@ -113,18 +114,31 @@ def show_best(shapes: Shapes, cluster: Cluster, given: dict, model: str, output:
     # The search chooses these two.
     base = run_of(shapes, cluster, Zero(), {}, {**given, "micro_batch": 1, "grad_checkpointing": False})
     found = fastest_of_each(best(base, known))
+    fixed = kind(base.degrees) is not None
+    further = [] if fixed or cluster.device.is_cpu else faster(fastest_of_each_kind(base, known), found)
     if output == "json":
-        click.echo(json.dumps([row(one, model) for one in found], indent=1))
-    elif found:
-        click.echo("\n".join(f"{line(one)}\n    {command_line(one, model)}" for one in found))
+        click.echo(json.dumps([row(one, model) for one in [*found, *further]], indent=1))
+    elif found or further:
+        click.echo("\n".join(f"{line(one)}\n    {how(one, model)}" for one in [*found, *further]))
         if cluster.host_bytes is None:
             click.echo("host memory of a node is unknown: give --host-ram to have it checked")
-    if found:
+    if found or further:
         return 0
     if output == "text":
         helps = changes(least(base, known), known)
         click.echo(f"{nothing_fits(base, known)}\nit would fit with\n{listed(helps)}")
     return EXIT_FINDINGS
+
+
+def faster(further: list[Candidate], found: list[Candidate]) -> list[Candidate]:
+    """Those worth the trouble: faster than what train.py can run."""
+    return [one for one in further if not found or one.tokens_per_s > found[0].tokens_per_s]
+
+
+def how(one: Candidate, model: str) -> str:
+    """The command, or why there is none."""
+    name = kind(one.run.degrees)
+    return f"no command: {WHY_NO_COMMAND[name]}" if name else command_line(one, model)
 
 
 def listed(helps: list) -> str:
@@ -133,7 +147,8 @@ def listed(helps: list) -> str:
 
 def line(one: Candidate) -> str:
     run = one.run
-    about = f"{one.ds}, micro batch {run.micro_batch}{', recompute' if run.recompute else ''}"
+    words = [one.ds, f"micro batch {run.micro_batch}", "recompute" if run.recompute else "", str(run.degrees)]
+    about = ", ".join(filter(None, words))
     return f"{about:<52}{one.tokens_per_s:>12,.0f} tokens/s  {amount(one.gpu_bytes)} a GPU, {amount(one.host_bytes)} a node"
 
 
@@ -145,7 +160,10 @@ def row(one: Candidate, model: str) -> dict:
         "tokens_per_s": one.tokens_per_s,
         "gpu_bytes": one.gpu_bytes,
         "host_node_bytes": one.host_bytes,
-        "command": command_line(one, model),
+        "tp": one.run.degrees.tensor,
+        "sp": one.run.degrees.sequence,
+        "ep": one.run.degrees.expert,
+        "command": None if kind(one.run.degrees) else command_line(one, model),
     }
 
 

@@ -12,7 +12,7 @@ from .shapes import Block, Param, Shapes
 # The families whose experts DeepSpeed 0.19.8 knows how to spread (module_inject/auto_ep_presets).
 EXPERT_PRESETS = ("mixtral", "qwen3_moe")
 # Two-dimensional tensors of a layer that AutoTP doesn't slice; names of lookups and of output matrices.
-WHOLE = ("router", "mlp.gate.weight", "block_sparse_moe.gate.weight", "relative_attention")
+WHOLE = ("relative_attention",)
 TIED, UNTIED = ("embed_tokens", "wte", "embed_in", "shared"), ("lm_head", "embed_out")
 
 
@@ -63,6 +63,11 @@ def check_degrees(degrees: Degrees, shapes: Shapes, world: int, seq: int) -> Non
         for what, number in of.items():
             if number % size:
                 raise UsageError(f"{flag} {size} doesn't divide the {number} {what} of {shapes.name}")
+    if degrees.tensor > 1 and shapes.experts:
+        raise UsageError(
+            f"--tp {degrees.tensor}: transformers doesn't load experts under tensor parallelism "
+            "(5.24, integrations/deepspeed.py:355); --sp and --ep can be planned"
+        )
     if degrees.expert > 1:
         _check_experts(degrees.expert, shapes)
 
@@ -102,8 +107,6 @@ def sliced(shapes: Shapes, tensor: int, expert: int) -> Shapes:
         heads=shapes.heads // tensor,
         kv_heads=max(1, shapes.kv_heads // tensor),
         ffn=shapes.ffn // tensor,
-        moe_ffn=shapes.moe_ffn // tensor,
-        shared_ffn=shapes.shared_ffn // tensor,
         experts=shapes.experts // expert,
         vocab=-(-shapes.vocab // tensor) if shapes.tied else shapes.vocab,
     )

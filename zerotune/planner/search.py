@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from .memory import PHASES, gpu_peak, node_host_bytes
 from .models import with_lora
@@ -179,13 +180,23 @@ def nothing_fits(run: Run, templates: dict[str, Zero]) -> str:
     return f"nothing fits: the least is {one.ds} with recompute, {', '.join(words)}"
 
 
+def _model_flag(model: str) -> str:
+    """A folder with weights as it is, another config.json from scratch; where a name's folder lies nobody knows here."""
+    path = Path(model).expanduser()
+    if not path.exists():
+        return f"--model_name_or_path /path/to/{model.rsplit('/', 1)[-1]}"
+    folder = path if path.is_dir() else path.parent
+    has_weights = any(folder.glob("*.safetensors*")) or any(folder.glob("pytorch_model*.bin"))
+    return f"--model_name_or_path {folder}" if has_weights else f"--config_name {path}"
+
+
 def command_line(one: Candidate, model: str) -> str:
     """How to start it. Under two or more nodes the hostfile names them."""
     run, cluster = one.run, one.run.cluster
     launcher = f"deepspeed --num_gpus {cluster.per_node}"
     if cluster.nodes > 1:
         launcher += f" --num_nodes {cluster.nodes} --hostfile hostfile"
-    flags = [f"--ds {one.ds}", f"--model_name_or_path {model}", f"--max_seq_length {run.seq}"]
+    flags = [f"--ds {one.ds}", _model_flag(model), f"--max_seq_length {run.seq}"]
     flags.append(f"--per_device_train_batch_size {run.micro_batch}")
     if run.accumulation > 1:
         flags.append(f"--gradient_accumulation_steps {run.accumulation}")
@@ -193,4 +204,6 @@ def command_line(one: Candidate, model: str) -> str:
     flags += ["--activation_checkpointing"] if run.recompute else []
     flags += ["--use_liger_kernel"] if run.fused_kernels else []
     flags.append(f"--attn {'flash_attention_2' if run.attn == 'flash' else run.attn}")
+    if run.attn != "flash" and not run.packed:
+        flags.append("--packing False")
     return f"{launcher} zerotune/train.py {' '.join(flags)}"

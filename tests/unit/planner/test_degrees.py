@@ -11,6 +11,7 @@ from zerotune.planner import activations, link_terms
 from zerotune.planner.degrees import Degrees, degrees_of, sliced
 from zerotune.planner.gpu_terms import optimizer_bytes, param_bytes
 from zerotune.planner.hardware import parse_gpus
+from zerotune.planner.model_rows import ROWS
 from zerotune.planner.models import find_model
 from zerotune.planner.partition import aligned_groups, owned_groups
 from zerotune.planner.run import Run, Zero
@@ -98,6 +99,7 @@ def test_degrees_that_a_config_switches_on():
         (("--sp", "8", "--seq", "100"), "--sp 8 doesn't divide the 100 tokens of a row"),
         (("--model", "qwen2.5-7b", "--tp", "8"), "--tp 8 doesn't divide the 28 attention heads"),
         (("--model", "mixtral-8x7b", "--ep", "16"), "the 8 experts; it may be 1, 2, 4, 8"),
+        (("--model", "mixtral-8x7b", "--tp", "2"), "doesn't load experts under tensor parallelism"),
     ],
 )
 def test_degrees_that_cannot_be(capsys, flags, expected):
@@ -114,3 +116,26 @@ def test_a_plan_says_its_degree(capsys):
                 "--grad-checkpointing", "--format", "json"]) == 0  # fmt: skip
     plan = json.loads(capsys.readouterr().out)
     assert any(term["function"] == "tensor_sums_s" for term in plan["step_terms"])
+
+
+def test_best_names_faster_degrees_without_a_command(capsys):
+    """131,072 tokens of 8B leave no room on 8 H100 unless ranks share a row."""
+    flags = ("--model", "llama-3.1-8b", "--gpus", "8xH100", "--host-ram", "1TB", "--seq", "131072", "--attn", "flash")
+    assert cli(["plan", *flags, "--best", "--format", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert all((row["command"] is None) == (max(row["tp"], row["sp"], row["ep"]) > 1) for row in rows)
+    assert any(row["sp"] > 1 for row in rows)
+    assert cli(["plan", *flags, "--best"]) == 0
+    assert "no command: train.py has no flag for it" in capsys.readouterr().out
+
+
+def test_a_command_names_a_folder_that_is_there(tmp_path, capsys):
+    (tmp_path / "config.json").write_text(json.dumps(ROWS["gpt2"]))
+    flags = ("--gpus", "H100", "--best", "--format", "json")
+    assert cli(["plan", "--model", "gpt2", *flags]) == 0
+    assert "--model_name_or_path /path/to/gpt2 " in json.loads(capsys.readouterr().out)[0]["command"]
+    assert cli(["plan", "--model", str(tmp_path), *flags]) == 0
+    assert f"--config_name {tmp_path} " in json.loads(capsys.readouterr().out)[0]["command"]
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    assert cli(["plan", "--model", str(tmp_path / "config.json"), *flags]) == 0
+    assert f"--model_name_or_path {tmp_path} " in json.loads(capsys.readouterr().out)[0]["command"]
