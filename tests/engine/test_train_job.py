@@ -79,6 +79,28 @@ def test_metrics_hold_speed_and_memory(default_run):
     assert 0 < row["tokens_per_s"] <= row["all_tokens_per_s"]
 
 
+def test_the_plan_stands_beside_what_was_measured(default_run):
+    folder, ended = default_run
+    assert len(ended.lines("zerotune: plan: ")) == 3
+    assert len(ended.lines("zerotune: planned: host peak of a rank")) == 1
+    rows = [row for row in metrics(folder) if "planned/host_peak_gib" in row]
+    assert [row["step"] for row in rows] == [0, 40]
+    for name in ("host_peak_gib", "step_s"):
+        assert rows[-1][f"planned/{name}"] > 0 and rows[-1][f"measured/{name}"] > 0
+    # Tokenising in this process leaves more behind than the model takes; the plan counts the training alone.
+    assert rows[-1]["planned/host_peak_gib"] < rows[-1]["measured/host_peak_gib"] + 0.3
+
+
+def test_a_run_that_cannot_fit_is_refused_before_its_model(jobs):
+    """800 layers of 8192 in fp32: on no machine that runs these tests."""
+    size = "hidden_size=8192,intermediate_size=28672,num_hidden_layers=800,num_attention_heads=64,num_key_value_heads=8"
+    ended = jobs.train("--ds", "stage1", "--config_overrides", size, "--output_dir", str(jobs.cwd / "too_large"))
+    assert ended.code == 2, ended.output[-4000:]
+    assert "zerotune: error: this run cannot fit: each node's memory lacks" in ended.output
+    assert "Traceback" not in ended.output and not ended.lines("zerotune: model:")
+    assert not (jobs.cwd / "too_large").exists()
+
+
 def test_wandb_is_one_offline_run_without_a_key(default_run):
     folder, ended = default_run
     assert "W&B: offline (no API key" in ended.output
