@@ -75,6 +75,8 @@ def prepare(argv: list[str], resolved):
             raise UsageError(f"--resume_from_checkpoint {wanted} needs --output_dir, the run to continue.")
         folder = ranks.from_rank_0(lambda: output_folder.choose(Path(resolved.name).stem))
     resume = resume_from.point(wanted, folder, args.training) if wanted else None
+    if resume:
+        resume_from.keep_global_batch(resume, args.training, args.explicit, resolved.config)
     output_folder.check(folder, overwrite, resuming=bool(wanted))
     training_args = setup.training_arguments(args, resolved, folder)
     if ranks.rank() == 0 and "wandb" in training_args.report_to:

@@ -18,22 +18,47 @@ def point(wanted: str, run: Path, training: dict) -> Path:
         training: the values of TrainingArguments.
 
     Raises:
-        UsageError: no complete checkpoint, another number of ranks wrote it, or it is at the end of the training.
+        UsageError: no complete checkpoint, or it is at the end of the training.
     """
-    from zerotune.checkpointing import completion, saving
+    from zerotune.checkpointing import saving
 
     found, passed_over = saving.find(wanted, run)
     for line in passed_over:
         ranks.say(f"resume: passed over {line}")
-    wrote = completion.world_size_of(found)
-    if wrote != ranks.world_size():
-        raise UsageError(
-            f"--resume_from_checkpoint {found}: {wrote} rank(s) wrote it and this job has {ranks.world_size()}. "
-            f"DeepSpeed's shards fit the same number only: start {wrote}."
-        )
     refuse_finished(found, training["max_steps"], training["num_train_epochs"])
     ranks.say(f"resume: {found}")
     return found
+
+
+def keep_global_batch(checkpoint: Path, training: dict, explicit: set[str], config: dict) -> None:
+    """Fit micro batch and accumulation in `training` to this job's ranks; refuse files that are no ZeRO checkpoint.
+
+    Args:
+        explicit: the flags that the user typed.
+        config: the DeepSpeed config; a number there is as fixed as a flag.
+
+    Raises:
+        UsageError: damaged or mixed files, or a global batch that cannot be kept.
+    """
+    from zerotune.checkpointing.resharding.stored import zero_folder
+    from zerotune.checkpointing.same_run import read_rank_states
+    from zerotune.training import global_batch
+
+    states = read_rank_states(zero_folder(checkpoint))
+    wrote = states.models[0].get("ds_config") or {}
+    sizes = [wrote.get(key) for key in ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps")]
+    if training.get("ignore_data_skip") or not all(isinstance(size, int) for size in sizes):
+        return
+    was = global_batch.Batch(states.world_size, *sizes)
+    names = {
+        global_batch.MICRO: "train_micro_batch_size_per_gpu",
+        global_batch.ACCUMULATION: "gradient_accumulation_steps",
+    }
+    fixed = {name for name, key in names.items() if name in explicit or isinstance(config.get(key), int)}
+    now = global_batch.keep(was, ranks.world_size(), training, fixed)
+    global_batch.refuse_other_order(was, now, training)
+    if now != was:
+        ranks.say(f"resume: global batch {was}; now {now}")
 
 
 def how_to_continue(step: int, run: Path) -> str:

@@ -9,14 +9,14 @@ import time
 
 import torch
 import torch.nn.functional as F
-from transformers import Trainer
 
 from zerotune.training import packed_apart
+from zerotune.training.resuming_trainer import ResumingTrainer
 
 CHUNK = 1024  # positions whose logits are upcast to fp32 at a time
 
 
-class ZeroTrainer(Trainer):
+class ZeroTrainer(ResumingTrainer):
     """Trainer for causal language models on batches of `training.data.collate`.
 
     Args:
