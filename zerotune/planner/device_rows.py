@@ -46,8 +46,8 @@ NVIDIA = "https://www.nvidia.com/content/dam/en-zz/Solutions"
 DEVICES = {
     row.name: row
     for row in (
-        Device("A100-40GB", 39.4, 312, 312, 19.5, 1555, 300, PCIE4, 50, f"{NVIDIA}/Data-Center/a100/pdf/nvidia-a100-datasheet.pdf"),
-        Device("A100-80GB", 79.1, 312, 312, 19.5, 2039, 300, PCIE4, 50, f"{NVIDIA}/Data-Center/a100/pdf/nvidia-a100-datasheet.pdf"),
+        Device("A100-40GB", 39.4, 312, 312, 19.5, 1555, 300, PCIE4, 50, f"{NVIDIA}/Data-Center/a100/pdf/nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf"),
+        Device("A100-80GB", 79.1, 312, 312, 19.5, 2039, 300, PCIE4, 50, f"{NVIDIA}/Data-Center/a100/pdf/nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf"),
         Device("H100-80GB", 79.1, 989, 989, 67, 3350, 450, PCIE5, 400, "https://resources.nvidia.com/en-us-tensor-core/nvidia-tensor-core-gpu-datasheet"),
         Device("H200", 139.8, 989, 989, 67, 4800, 450, PCIE5, 400, "https://nvdam.widen.net/s/nb5zzzsjdf/hpc-datasheet-sc23-h200-datasheet-3002446"),
         Device("B200", 178.3, 2250, 2250, 75, 7700, 900, PCIE5, 400, "https://resources.nvidia.com/en-us-blackwell-architecture/datasheet"),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from zerotune.errors import UsageError
 from zerotune.planner.model_rows import ROWS
+from zerotune.planner.model_sources import REPOSITORIES, address
 from zerotune.planner.models import find_model, read_model, with_lora
 
 # Parameters that the hub shows for the safetensors of each model (tied weights once).
@@ -113,3 +115,10 @@ def test_files_that_are_no_config(tmp_path, text, expected):
     path.write_text(text)
     with pytest.raises(UsageError, match=expected):
         find_model(str(path))
+
+
+def test_every_row_has_an_address():
+    assert set(REPOSITORIES) == set(ROWS)
+    assert all(
+        re.fullmatch(r"https://huggingface.co/[\w.-]+/[\w.-]+/blob/main/config.json", address(name)) for name in ROWS
+    )
