@@ -131,7 +131,7 @@ def job(way: str, folder: Path, ranks: int, watch: bool = False) -> dict:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory() as answers:
-        command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(ranks), "--master_port"]
+        command = [sys.executable, "-m", "deepspeed.launcher.runner", "--num_gpus", str(ranks), "--master_port"]
         command += [str(port), __file__, str(folder), "--way", way, "--answers", answers, *(["--watch"] * watch)]
         environment = {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": str(max(1, cores() // ranks)), **os.environ}
         started = time.perf_counter()
@@ -211,6 +211,7 @@ def main() -> None:
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
     parser.add_argument("--answers", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--watch", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--local_rank", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.way:
         load(arguments.way, arguments.root, arguments.answers, arguments.watch)
