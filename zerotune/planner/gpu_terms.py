@@ -108,6 +108,11 @@ def reduce_scatter_bytes(run: Run) -> int:
     return min(run.zero.reduce_bucket_size, run.local.num_trainable) * run.bytes_each
 
 
+def gloo_bytes(run: Run) -> int:
+    """On CPU ranks at stage 3: gloo reduces a clone of the bucket (torch, ProcessGroupGloo.cpp, reduce_scatter)."""
+    return reduce_scatter_bytes(run) if run.cluster.device.is_cpu and run.zero.stage == 3 else 0
+
+
 def offload_grad_bytes(run: Run) -> int:
     """temp_grad_buffer_for_gpu_offload, kept: the largest parameter (stage_1_and_2.py:659)."""
     return largest_param(run) * run.bytes_each if run.zero.cpu_optimizer and run.zero.stage < 3 else 0

@@ -40,15 +40,27 @@ def process_bytes(run: Run) -> int:
 
 def malloc_kept_bytes(run: Run) -> int:
     """On a CPU, freed blocks below 32 MiB that stay in the process: glibc takes them from its heap, not by mmap
-    (M_MMAP_THRESHOLD, man 3 mallopt). Activations, and below stage 3 the gradients of small enough parameters."""
+    (M_MMAP_THRESHOLD, man 3 mallopt). Activations, and of small enough parameters the gradients, or at stage 3 the
+    gathered weights."""
     if not run.cluster.device.is_cpu:
         return 0
-    small = sum(
-        p.numel * count for p, count in run.local.groups if p.trainable and p.numel * run.grad_bytes_each < MMAP
-    )
-    share = small / max(1, run.local.num_trainable)
-    grads = {0: run.local.num_trainable, 3: 0}.get(run.zero.stage, touched_params(run)) * run.grad_bytes_each
-    return activation_bytes(run) + recomputed_layer_bytes(run) + int(share * grads)
+    small = _small_param_bytes(run)
+    if run.zero.stage in (1, 2):
+        small = small * touched_params(run) // max(1, run.local.num_trainable)
+    return activation_bytes(run) + recomputed_layer_bytes(run) + small
+
+
+def _small_param_bytes(run: Run) -> int:
+    """All parameters that malloc takes from its heap, whole."""
+    sizes = ((param.numel * run.bytes_each, count) for param, count in run.local.groups)
+    return sum(size * count for size, count in sizes if size < MMAP)
+
+
+def unflattened_bytes(run: Run) -> int:
+    """On a CPU, while the engine is built at stage 3: the parameters' own partitions, until the flat ones replace them."""
+    if run.zero.stage < 3 or not run.cluster.device.is_cpu:
+        return 0
+    return _small_param_bytes(run) // run.zero_ranks
 
 
 def _groups(run: Run) -> tuple[int, ...]:
@@ -111,8 +123,11 @@ def host_param_bytes(run: Run) -> int:
 
 def host_build_bytes(run: Run) -> int:
     """Left over from building: zero.Init pins the partition of each parameter by itself (partition_parameters.py),
-    and the host allocator keeps the blocks after the flat buffer replaced them."""
-    if not run.zero.cpu_params or not run.zero.pin_memory or run.cluster.device.is_cpu:
+    and the host allocator keeps the blocks after the flat buffer replaced them. On a CPU it is the whole parameters,
+    made one by one between what stays, that leave holes in malloc's heap."""
+    if run.cluster.device.is_cpu:
+        return _small_param_bytes(run) if run.zero.stage == 3 else 0
+    if not run.zero.cpu_params or not run.zero.pin_memory:
         return 0
     return sum(
         pinned_bytes(run, partition_numel(param.numel, run.sharers(param)) * run.bytes_each) * count

@@ -109,6 +109,7 @@ def _step_moments(run: Run, moments: tuple) -> dict[str, tuple]:
             *(_between(run) if run.zero.stage == 2 else ()),
             *BUCKETS,
             ("reduce-scatter copy", gpu.reduce_scatter_bytes),
+            ("gloo's copy", gpu.gloo_bytes),
             ("gradient in fp32 for the host", gpu.offload_upcast_bytes),
             ("activations", backward_activation_bytes),
             ("recomputed layer", act.recomputed_layer_bytes),
@@ -191,7 +192,10 @@ def host_peak(run: Run, phase: str = "steady step") -> Peak:
 def _cpu_load(run: Run) -> Peak:
     """Weights beside their flat copy, or later the engine's own; the host buffers of offload come with those."""
     flattening = (WEIGHTS[0], ("until the engine is built", gpu.init_bytes), HOST_STATES[0])
-    moments = {"flattening": flattening, "engine built": (*WEIGHTS, *HOST_STATES)}
+    built = (*WEIGHTS, *HOST_STATES, ("parameters' own partitions", host.unflattened_bytes))
+    if run.zero.stage == 3:
+        built = (*built, *GRADS, ("until the engine is built", gpu.init_bytes))
+    moments = {"flattening": flattening, "engine built": built}
     peaks = [Peak("load", name, _terms(run, *rows, ON_THE_WAY)) for name, rows in moments.items()]
     return max(peaks, key=lambda peak: peak.num_bytes)
 
