@@ -56,6 +56,9 @@ Exit codes: 0 it fits, 1 it does not, 2 usage.
 @click.option("--precision", type=click.Choice(PRECISIONS), help="Default: the config's, else what the device has.")
 @click.option("--optimizer", help="Default: the config's, else adamw.")
 @click.option("--lora-rank", type=int, help="Train adapters of this rank only.")
+@click.option(
+    "--background-save/--no-background-save", default=True, help="Checkpoints are copied to host memory first."
+)
 @click.option("--tp", type=int, help="Ranks that share every matrix. Default: the config's autotp_size, else 1.")
 @click.option(
     "--sp", type=int, help="Ranks that share every row. Default: the config's sequence_parallel_size, else 1."
@@ -192,5 +195,6 @@ def run_of(shapes: Shapes, cluster: Cluster, zero: Zero, config: dict, given: di
         packed=given["packed"],
         fused_loss=given["liger"],
         fused_kernels=given["liger"],
+        background_save=given["background_save"],
         degrees=Degrees(*(size if given[flag] is None else given[flag] for flag, size in sizes)),
     )

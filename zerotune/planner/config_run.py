@@ -65,7 +65,7 @@ def training_run(shapes: Shapes, cluster: Cluster, config: dict, values: Mapping
     Args:
         config: the DeepSpeed config, "auto" or filled in.
         values: TrainingArguments by name.
-        data: seq, attn, packed and from_scratch, as Run has them.
+        data: seq, attn, packed, from_scratch and background_save, as Run has them.
 
     Raises:
         UsageError: an optimizer or a number that can't be planned.

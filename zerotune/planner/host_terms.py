@@ -169,8 +169,8 @@ def save_bytes(run: Run) -> int:
 
 
 def snapshot_bytes(run: Run) -> int:
-    """Saving in the background: a copy of what this rank writes, until it is on disk: its partition's fp32 weights and
-    moments."""
+    """Saving in the background: memory for a copy of what this rank writes, its partition's fp32 weights and moments;
+    made after the first step and kept (checkpointing/snapshot.py)."""
     return owned_params(run) * 4 * (1 + MOMENTS[run.optimizer]) if run.background_save else 0
 
 

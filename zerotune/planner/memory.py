@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from . import activations as act
 from . import gpu_terms as gpu
@@ -11,6 +11,7 @@ from . import host_terms as host
 from .run import Run
 
 PHASES = ("load", "first step", "steady step", "evaluation", "save", "export")
+AFTER_FIRST_STEP = ("steady step", "evaluation", "save")
 GPU, HOST = "gpu", "host"
 
 
@@ -142,6 +143,8 @@ def gpu_moments(run: Run, phase: str) -> dict[str, tuple]:
             ("one layer's activations", act.backward_working_bytes),
         )
         return {"forward": (*between, *LIVE, *rows)}
+    if phase == "save" and run.background_save:  # training goes on
+        return _step_moments(run, MOMENTS)
     return {"writing": between} if phase == "save" else {"no GPU used": ()}
 
 
@@ -178,6 +181,10 @@ HOST_STATES = (
     ("NVMe buffers", host.host_swap_bytes),
 )
 ON_THE_WAY = ("weights on their way", host.load_bytes)
+SNAPSHOT = (
+    ("snapshot for saving", host.snapshot_bytes),
+    ("snapshot of the 16-bit weights", host.rank_0_snapshot_bytes),
+)
 HOST_MOMENTS = (("optimizer moments", host.host_optimizer_bytes),)
 
 
@@ -207,15 +214,13 @@ def host_rows(phase: str) -> tuple[str, tuple]:
     if phase == "export":
         return "writing a shard", (("one shard", host.export_bytes),)
     rows = (*HOST_STATES, *HOST_MOMENTS)
-    if phase in ("evaluation", "save"):
-        rows = (*rows, ("blocks that malloc keeps", host.malloc_kept_bytes))
-    if phase == "save":
-        snapshot = (
-            ("snapshot", host.snapshot_bytes),
-            ("snapshot of the 16-bit weights", host.rank_0_snapshot_bytes),
-        )
-        return "writing", (*rows, ("largest tensor", host.save_bytes), *snapshot)
-    return "optimizer step" if "step" in phase else "all through", rows
+    if phase == "first step":
+        return "optimizer step", rows
+    rows = (*rows, *SNAPSHOT)
+    if phase == "steady step":
+        return "optimizer step", rows
+    rows = (*rows, ("blocks that malloc keeps", host.malloc_kept_bytes))
+    return ("forward", rows) if phase == "evaluation" else ("writing", (*rows, ("largest tensor", host.save_bytes)))
 
 
 def host_peak_bytes(run: Run) -> int:
@@ -228,5 +233,15 @@ def node_host_bytes(run: Run, phase: str) -> int:
     one = host_peak(run, phase).num_bytes
     if phase == "export":
         return one
-    alone = host.rank_0_snapshot_bytes(run) if phase == "save" else 0
+    alone = host.rank_0_snapshot_bytes(run) if phase in AFTER_FIRST_STEP else 0
     return one * run.cluster.per_node - alone * (run.cluster.per_node - 1)
+
+
+def settled(run: Run) -> Run:
+    """Saving in the background where the node has the memory for it: else the saver itself writes in the foreground
+    (checkpointing/background.py)."""
+    limit = run.cluster.node_bytes
+    if not run.background_save or limit is None:
+        return run
+    needed = max(node_host_bytes(run, phase) for phase in AFTER_FIRST_STEP)
+    return run if needed <= limit else replace(run, background_save=False)

@@ -8,7 +8,7 @@ from zerotune.ds_config.resolve import resolve
 
 from . import host_terms as host
 from .hardware import parse_gpus
-from .memory import PHASES, Peak, gpu_peak, gpu_peak_bytes, host_peak, node_host_bytes
+from .memory import PHASES, Peak, gpu_peak, gpu_peak_bytes, host_peak, node_host_bytes, settled
 from .models import read_model
 from .run import Run, zero_of
 from .timing import StepTime, step_time
@@ -80,6 +80,7 @@ class Plan:
 
 def make_plan(run: Run) -> Plan:
     """Every phase of one run."""
+    run = settled(run)
     return Plan(
         run=run,
         gpu=tuple(gpu_peak(run, phase) for phase in PHASES),

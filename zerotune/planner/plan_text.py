@@ -93,7 +93,9 @@ def _lane(lane: str) -> str:
 
 
 def _disk(plan: Plan) -> list[str]:
-    return [f"disk: {amount(plan.checkpoint_bytes)} a checkpoint, {amount(plan.export_bytes)} the exported model"]
+    how = "background" if plan.run.background_save else "foreground"
+    disk = f"{amount(plan.checkpoint_bytes)} a checkpoint, {amount(plan.export_bytes)} the exported model"
+    return [f"disk: {disk}; saving in the {how}"]
 
 
 def as_dict(plan: Plan, tokens: float | None = None) -> dict:

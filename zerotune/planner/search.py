@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .memory import PHASES, gpu_peak, node_host_bytes
+from .memory import PHASES, gpu_peak, node_host_bytes, settled
 from .models import with_lora
 from .plan import amount
 from .run import Run, Zero
@@ -33,6 +33,7 @@ class Candidate:
 
 def candidate(ds: str, run: Run) -> Candidate:
     """Peaks over all phases; the step's speed."""
+    run = settled(run)
     gpu = max(gpu_peak(run, phase).num_bytes for phase in PHASES)
     host = max(node_host_bytes(run, phase) for phase in PHASES)
     return Candidate(ds, run, gpu, host, step_time(run).tokens_per_s)

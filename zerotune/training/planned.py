@@ -56,8 +56,15 @@ def make(args: Arguments, config, training_args, seq: int, vocab_size: int) -> P
     attn = "flash" if args.model.attn.startswith("flash") else args.model.attn
     shapes = read_model(values, args.model.model_name_or_path or config.model_type)
     filled = training_args.hf_deepspeed_config.config
-    data = {"seq": seq, "attn": attn, "packed": args.data.packing, "from_scratch": not args.model.model_name_or_path}
-    return make_plan(training_run(shapes, cluster(), filled, vars(training_args), **data))
+    saves = getattr(training_args, "save_strategy", "no") != "no"
+    given = {
+        "seq": seq,
+        "attn": attn,
+        "packed": args.data.packing,
+        "from_scratch": not args.model.model_name_or_path,
+        "background_save": saves and getattr(args.run, "save_in_background", False),
+    }
+    return make_plan(training_run(shapes, cluster(), filled, vars(training_args), **given))
 
 
 def cluster() -> Cluster:
