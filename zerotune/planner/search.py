@@ -117,15 +117,20 @@ TRAIN_FLAGS = Flags(
 
 
 def changes(base: Candidate, templates: dict[str, Zero], flags: Flags = PLAN_FLAGS) -> list[Change]:
-    """Single changes, from the least to the most costly, that make a run fit; then the same with recompute on."""
+    """Single changes that make a run fit, or each with recompute on: the fastest first, then LoRA, then more GPUs."""
     runs = [("", base.run)]
     if not base.run.recompute:
         runs.append((f"{flags.recompute} and ", replace(base.run, recompute=True)))
     for prefix, run in runs:
         fitting = [change for change in _single(prefix, base, run, templates, flags) if change.after.fits]
         if fitting:
-            return fitting
+            return sorted(fitting, key=lambda change: _cost(base.run, change.after))
     return []
+
+
+def _cost(before: Run, after: Candidate) -> tuple[bool, bool, float]:
+    """What it takes, from least to most: other GPUs, another kind of training, lost speed."""
+    return after.run.cluster != before.cluster, after.run.shapes is not before.shapes, -after.tokens_per_s
 
 
 def _single(prefix: str, base: Candidate, run: Run, templates: dict[str, Zero], flags: Flags) -> Iterator[Change]:

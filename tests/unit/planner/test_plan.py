@@ -52,6 +52,9 @@ def test_what_does_not_fit_says_what_would(call):
     assert "does not fit" in out and "H100-80GB lacks" in out
     assert "--ds stage3_offload: " in out and "--lora-rank 16: " in out and "--gpus 4xH100-80GB: " in out
     assert "--gpus 2xH100-80GB" not in out
+    ways = [line.split(":")[0].strip() for line in out.split("it would fit with")[1].splitlines()[1:]]
+    assert ways.index("--ds stage3_nvme") > ways.index("--ds stage3_offload_optimizer")  # the slowest of the templates
+    assert ways[-2:] == ["--lora-rank 16", "--gpus 4xH100-80GB"]
 
 
 def test_host_memory_counts(call):
