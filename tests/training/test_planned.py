@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from types import SimpleNamespace
 
@@ -122,7 +123,17 @@ def test_a_plan_costs_next_to_nothing():
     assert time.process_time() - started < 1.0  # 0.3 s on an idle machine
 
 
-def test_planned_stands_beside_measured(tmp_path, capsys):
+class WandbRun:
+    def __init__(self):
+        self.logged = []
+
+    def log(self, values):
+        self.logged.append(values)
+
+
+def test_planned_stands_beside_measured(tmp_path, capsys, monkeypatch):
+    run = WandbRun()
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(run=run))
     plan = check(model("llama-3.2-1b"))
     capsys.readouterr()
     assert set(figures(plan)) == {"gpu_peak_gib", "load_host_gib", "host_peak_gib", "step_s"}
@@ -136,6 +147,8 @@ def test_planned_stands_beside_measured(tmp_path, capsys):
     first, last = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
     assert first["planned/step_s"] == 3.0 and first["measured/load_host_gib"] > 0
     assert last["measured/step_s"] == 3.0 and last["planned/step_s"] == 3.0
+    assert [one["measured/step_s"] for one in run.logged] == [9.0, 2.0, 4.0, 3.0]
+    assert all(one["planned/step_s"] == 3.0 and "train/global_step" in one for one in run.logged)
     seen = last["measured/host_peak_gib"]
     assert f"host peak of a rank 2 GiB (measured {seen:.3g}" in capsys.readouterr().out
 

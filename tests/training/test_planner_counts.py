@@ -113,3 +113,14 @@ def test_adapters_are_those_of_peft():
     trainable = [param for param in model.parameters() if param.requires_grad]
     assert shapes.num_trainable == sum(param.numel() for param in trainable) > 0
     assert shapes.num_params == sum(param.numel() for param in model.parameters())
+
+
+def test_the_meta_device_is_left_alone_by_zero_3():
+    """In a job of ZeRO-3 from_config would partition real storage: here it would ask for a process group."""
+    from transformers.integrations import HfDeepSpeedConfig
+
+    alive = HfDeepSpeedConfig({"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 1})
+    config = {"model_type": "opt", "hidden_size": 64, "num_hidden_layers": 2, "ffn_dim": 128, "vocab_size": 96}
+    config |= {"num_attention_heads": 4, "max_position_embeddings": 32, "word_embed_proj_dim": 64}
+    assert alive.is_zero3()
+    assert from_meta_device(config, "opt").num_params > 96 * 64
