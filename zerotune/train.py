@@ -34,7 +34,9 @@ def main(argv: list[str] | None = None) -> None:
 
         parts = build(args, training_args)
         trainer = make_trainer(args, training_args, parts, resume)
-        export(trainer, args, train(trainer, resume))
+        results = train(trainer, resume)
+        if results is not None:
+            export(trainer, args, results)
     ranks.finish()
 
 
@@ -89,11 +91,12 @@ def make_trainer(args, training_args, parts, resume: Path | None):
     import torch
     from transformers import PrinterCallback
 
-    from zerotune.checkpointing.saving import Checkpoints
     from zerotune.preflight import output_folder
     from zerotune.reporting import flops, planned, wandb_run
     from zerotune.reporting.metrics import Meter, MetricsFile
     from zerotune.reporting.progress import ProgressBar
+    from zerotune.training import checkpoints
+    from zerotune.training.stopping import StopOnSignal
     from zerotune.training.trainer import ZeroTrainer
 
     folder, limit = Path(training_args.output_dir), args.training["save_total_limit"]
@@ -119,14 +122,16 @@ def make_trainer(args, training_args, parts, resume: Path | None):
         data_collator=parts.collate,
         processing_class=parts.tokenizer,
         callbacks=[
-            Checkpoints(limit, ranks.wait_for_all),
+            StopOnSignal(ranks.new_gather()),
             metrics,
             *beside,
             ProgressBar(),
             wandb_run.KeepRunId(),
         ],
         meter=meter,
+        saver=checkpoints.make_saver(args, training_args, parts.num_parameters),
     )
+    trainer.add_callback(checkpoints.InBackground(trainer))
     trainer.remove_callback(PrinterCallback)
     if ranks.rank() == 0:  # last: whatever is refused above must not cost the old run
         output_folder.prepare(folder, *overwrite)
@@ -134,13 +139,27 @@ def make_trainer(args, training_args, parts, resume: Path | None):
     return trainer
 
 
-def train(trainer, resume: Path | None) -> dict:
-    """Train, then evaluate unless the last step just was; returns the results that end up on disk."""
+def train(trainer, resume: Path | None) -> dict | None:
+    """Train, then evaluate unless the last step just was.
+
+    Returns:
+        The results that end up on disk; None when a signal ended the training early.
+    """
+    from zerotune.reporting import wandb_run
     from zerotune.training.resume import how_to_continue
+    from zerotune.training.stopping import listening
+
+    def last_word() -> str:
+        return how_to_continue(trainer.state.global_step, Path(trainer.args.output_dir))
 
     started = time.perf_counter()
-    with ranks.stoppable(lambda: how_to_continue(trainer.state.global_step, Path(trainer.args.output_dir))):
+    with ranks.stoppable(last_word), listening() as request:
         outcome = trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+    if request.agreed and outcome.global_step < trainer.state.max_steps:
+        ranks.say(f"{request.agreed}: {last_word()}")
+        if ranks.rank() == 0:
+            wandb_run.finish()
+        return None
     seconds = time.perf_counter() - started
     if ranks.rank() == 0:  # with every "auto" as it was filled in
         config = trainer.accelerator.state.deepspeed_plugin.hf_ds_config.config

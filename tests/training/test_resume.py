@@ -10,11 +10,12 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from transformers import TrainerControl
 
 from zerotune.checkpointing import completion
 from zerotune.errors import UsageError
 from zerotune.reporting import wandb_run
-from zerotune.training import ranks, resume
+from zerotune.training import ranks, resume, stopping
 
 
 @pytest.fixture
@@ -48,20 +49,39 @@ def test_a_stopped_run_says_how_to_continue(run):
     assert "no checkpoint" in resume.how_to_continue(3, run / "nothing")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_training_with_the_last_word(number, monkeypatch):
-    monkeypatch.setenv("RANK", "0")
+def test_ctrl_c_ends_the_training_with_the_last_word():
     before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
         with (
             pytest.raises(KeyboardInterrupt, match=r"^stopped at step 7$"),
             ranks.stoppable(lambda: "stopped at step 7"),
         ):
-            os.kill(os.getpid(), number)
+            os.kill(os.getpid(), signal.SIGINT)
             time.sleep(5)
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)
+
+
+@pytest.mark.parametrize("number", stopping.SIGNALS)
+def test_a_signal_to_any_rank_saves_and_stops_all_at_the_same_step(number):
+    heard = []  # by the ranks, of which this one is the last
+    callback = stopping.StopOnSignal(lambda mine: [*heard, mine])
+    before = signal.getsignal(number)
+    with stopping.listening() as request:
+        control = TrainerControl()
+        callback.on_step_end(None, None, control)
+        assert not control.should_save and not control.should_training_stop
+        for _ in range(2):  # a launcher may pass on what was sent to all
+            os.kill(os.getpid(), number)
+        callback.on_step_end(None, None, control)
+        assert control.should_save and control.should_training_stop and request.agreed == number.name
+    heard.append("SIGUSR1")
+    with stopping.listening() as request:
+        control = TrainerControl()
+        callback.on_step_end(None, None, control)
+        assert control.should_save and control.should_training_stop and request.agreed == "SIGUSR1"
+    assert signal.getsignal(number) == before
 
 
 def test_the_run_of_weights_and_biases_goes_on(run, monkeypatch):

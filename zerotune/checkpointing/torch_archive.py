@@ -118,6 +118,12 @@ def read_archive(path: Path):
         ) from None
 
 
+def storage_offsets(path: Path) -> dict[str, int]:
+    """Byte at which each storage's data starts in a torch.save file, by torch's key for it ("0", "1", ...)."""
+    with zipfile.ZipFile(path) as archive:
+        return _storage_offsets(archive, path)
+
+
 def _only_pickle(archive: zipfile.ZipFile, path: Path) -> str:
     names = [name for name in archive.namelist() if name.endswith("/data.pkl")]
     if len(names) != 1:

@@ -130,7 +130,7 @@ def run_bytes(num_parameters: int, sixteen_bit: bool, save_total_limit: int | No
     limited = save_total_limit is not None and save_total_limit > 0  # as transformers reads it
     count = save_total_limit + 1 if limited else 2
     exported = 4 * num_parameters * export
-    return count * each + exported, f"{count} checkpoints of {_size(each)}" + (" and the export" if export else "")
+    return count * each + exported, f"{count} checkpoints of {size(each)}" + (" and the export" if export else "")
 
 
 def require_room(folder: Path, needed: int, what: str, freed: int = 0) -> None:
@@ -145,10 +145,10 @@ def require_room(folder: Path, needed: int, what: str, freed: int = 0) -> None:
     free = shutil.disk_usage(_nearest_existing(folder)).free + freed
     if free < needed:
         raise UsageError(
-            f"--output_dir {folder}: {_size(free)} free, {_size(needed)} needed ({what}). "
+            f"--output_dir {folder}: {size(free)} free, {size(needed)} needed ({what}). "
             "Free some space, name a folder on another disk, or lower --save_total_limit."
         )
 
 
-def _size(count: int) -> str:
+def size(count: int) -> str:
     return f"{count / 2**30:.2f} GiB" if count >= 2**28 else f"{count / 2**20:.1f} MiB"

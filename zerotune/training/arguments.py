@@ -28,6 +28,12 @@ class RunArguments:
         "on", "Before the model is built: on refuses a run that cannot fit in memory, warn only says so, off is silent."
     )
     overwrite_output_dir: bool = _flag(False, "Delete what a finished run left in --output_dir and start again.")
+    save_keep_every: int | None = _flag(
+        None, "Beyond --save_total_limit, keep every checkpoint whose step is a multiple of N."
+    )
+    save_in_background: bool = _flag(
+        True, "Write checkpoints while training goes on, from copies in host memory. False: training waits."
+    )
     export: bool = _flag(True, "At the end, write the model as safetensors into OUTPUT_DIR/model.")
     export_dtype: str = _flag("bf16", "Dtype of the exported model: bf16, fp16 or fp32.")
     export_max_shard_size: str = _flag("5GB", "Largest safetensors file of the export.")

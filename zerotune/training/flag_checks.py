@@ -23,6 +23,11 @@ def refuse_values(args: Arguments) -> None:
             f"--save_total_limit {limit}: the newest checkpoint is kept, the export reads it. Use at least 1, or leave "
             "the flag out to keep all."
         )
+    every = args.run.save_keep_every
+    if every is not None and every < 1:
+        raise UsageError(f"--save_keep_every {every}: use at least 1, or leave the flag out.")
+    if every is not None and limit is None:
+        raise UsageError("--save_keep_every needs --save_total_limit: without a limit every checkpoint is kept.")
     if args.training["prediction_loss_only"]:
         raise UsageError(
             "--prediction_loss_only: the evaluation here already computes nothing but the loss. Leave it out."

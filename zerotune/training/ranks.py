@@ -61,21 +61,13 @@ def user_errors() -> Iterator[None]:
 
 @contextlib.contextmanager
 def stoppable(describe: Callable[[], str]) -> Iterator[None]:
-    """Inside, Ctrl-C ends the job with `describe()` as its last word.
-
-    Rank 0 takes SIGTERM for the same: launchers answer Ctrl-C with it, and it may come first.
-    """
-    if rank() == 0:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """Inside, Ctrl-C ends the job with `describe()` as its last word."""
     try:
         yield
     except KeyboardInterrupt:
         for number in (signal.SIGINT, signal.SIGTERM):  # nothing cuts the last word short
             signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt(describe()) from None
-    finally:
-        if signal.getsignal(signal.SIGTERM) is signal.default_int_handler:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _leave(message: str, code: int) -> None:
@@ -148,6 +140,25 @@ def wait_for_all() -> None:
     if _patient_group is None:
         _patient_group = dist.new_group(backend="gloo", timeout=PATIENCE)
     dist.barrier(group=_patient_group)
+
+
+def new_gather() -> Callable[[Any], list]:
+    """A function that gives every rank's value (picklable) to every rank, by rank. All ranks make it together.
+
+    Each has connections of its own: one of them may be used by another thread than the rest.
+    """
+    import torch.distributed as dist
+
+    if world_size() == 1:
+        return lambda value: [value]
+    group = dist.new_group(backend="gloo", timeout=PATIENCE)
+
+    def gather(value: Any) -> list:
+        every = [None] * dist.get_world_size()
+        dist.all_gather_object(every, value, group=group)
+        return every
+
+    return gather
 
 
 @contextlib.contextmanager

@@ -21,8 +21,16 @@ def point(wanted: str, run: Path, training: dict) -> Path:
         UsageError: no complete checkpoint, or it is at the end of the training.
     """
     from zerotune.checkpointing import saving
+    from zerotune.checkpointing.completion import what_is_damaged
 
-    found, passed_over = saving.find(wanted, run)
+    gather = ranks.new_gather()
+
+    def damaged(folder: Path) -> str | None:
+        """Every rank reads its share of the files; all hear of the first that is wrong."""
+        found = gather(what_is_damaged(folder, ranks.rank(), ranks.world_size()))
+        return next((wrong for wrong in found if wrong), None)
+
+    found, passed_over = saving.find(wanted, run, damaged)
     for line in passed_over:
         ranks.say(f"resume: passed over {line}")
     refuse_finished(found, training["max_steps"], training["num_train_epochs"])

@@ -6,10 +6,12 @@ import contextlib
 import copy
 import math
 import time
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 
+from zerotune.checkpointing.background import BackgroundSaver
 from zerotune.training import packed_apart
 from zerotune.training.resuming_trainer import ResumingTrainer
 
@@ -22,11 +24,13 @@ class ZeroTrainer(ResumingTrainer):
     Args:
         meter: told on every rank of each micro batch trained on (`count_batch(real tokens, all tokens)`) and of time
             that is not training (`exclude(seconds)`); `measure(logs)` returns what to add to a log record.
+        saver: writes the checkpoints.
     """
 
-    def __init__(self, *args, meter, **kwargs):
+    def __init__(self, *args, meter, saver: BackgroundSaver, **kwargs):
         super().__init__(*args, compute_metrics=evaluation_metrics, **kwargs)
         self.meter = meter
+        self.saver = saver
         self.proven_apart = False
         # The model takes num_items_in_batch through its loss function's keyword arguments.
         self.model_accepts_loss_kwargs = True
@@ -78,8 +82,19 @@ class ZeroTrainer(ResumingTrainer):
             return super().evaluate(*args, **kwargs)
 
     def _save_checkpoint(self, *args, **kwargs):
+        """Save as the Trainer does, through DeepSpeed; the large files are written while training goes on."""
         with self._not_training():
+            folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+            if not self.saver.open(folder, self.state.global_step):
+                return
             super()._save_checkpoint(*args, **kwargs)
+            best = self.state.best_model_checkpoint
+            self.saver.start(Path(best) if best else None)
+
+    def _load_best_model(self):
+        self.saver.wait()
+        if Path(self.state.best_model_checkpoint) not in self.saver.failed:
+            super()._load_best_model()
 
     @contextlib.contextmanager
     def _not_training(self):
