@@ -198,39 +198,3 @@ def sequence_parallel_mesh(view):
     )
     if sequence and data and world and sequence * data > world:
         yield Hit("/data_parallel_size", {"data": data, "sequence": sequence, "world": world})
-
-
-@rule(
-    "ZT830",
-    "load-balance-coeff",
-    ERROR,
-    keys=("expert_parallel.load_balance_coeff",),
-    message="load_balance_coeff is refused, even when expert_parallel is off",
-    help="delete it",
-    source="deepspeed 0.19.8 module_inject/auto_ep_config.py",
-    bad=[raw({"expert_parallel": {"enabled": False, "load_balance_coeff": 0.01}})],
-    good=[raw({"expert_parallel": {"enabled": False}})],
-)
-def load_balance_coeff(view):
-    """A ValueError in the parser (e057)."""
-    if view.block("expert_parallel").get("load_balance_coeff") is not None:
-        yield Hit("/expert_parallel/load_balance_coeff", at_key=True)
-
-
-@rule(
-    "ZT831",
-    "autoep-without-moe",
-    WARNING,
-    keys=("expert_parallel.enabled",),
-    message="expert_parallel is on, but the model has no experts",
-    help="delete the block",
-    source="deepspeed 0.19.8 runtime/engine.py",
-    bad=[raw({"expert_parallel": {"enabled": True}}, model={"hidden_size": 64})],
-    good=[raw({"expert_parallel": {"enabled": True}}, model={"hidden_size": 64, "num_local_experts": 8})],
-)
-def autoep_without_moe(view):
-    """A warning in the log, and nothing else (e056)."""
-    model = view.context.model
-    names = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
-    if view.get("expert_parallel.enabled") is True and model is not None and not any(name in model for name in names):
-        yield Hit("/expert_parallel/enabled")
