@@ -62,7 +62,6 @@ def make(args: Arguments, config, training_args, seq: int, vocab_size: int) -> P
         "attn": attn,
         "packed": args.data.packing,
         "from_scratch": not args.model.model_name_or_path,
-        "background_save": args.run.save_in_background,
         "background_save": saves and getattr(args.run, "save_in_background", False),
     }
     return make_plan(training_run(shapes, cluster(), filled, vars(training_args), **given))
