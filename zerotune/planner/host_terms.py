@@ -162,8 +162,9 @@ def load_bytes(run: Run) -> int:
 
 
 def save_bytes(run: Run) -> int:
-    """torch.save brings one tensor at a time to the host: the largest flat one that lies on the GPU."""
-    if run.zero.cpu_optimizer or run.cluster.device.is_cpu:
+    """torch.save brings one tensor at a time to the host: the largest flat one that lies on the GPU. In the background
+    it writes from the snapshot."""
+    if run.zero.cpu_optimizer or run.cluster.device.is_cpu or run.background_save:
         return 0
     return max(_groups(run), default=0) * 4 if run.zero.stage else owned_params(run) * 4
 

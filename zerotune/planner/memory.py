@@ -190,7 +190,7 @@ HOST_MOMENTS = (("optimizer moments", host.host_optimizer_bytes),)
 
 def host_peak(run: Run, phase: str = "steady step") -> Peak:
     """Host memory of one rank in a phase, the job's rank 0; on CPU ranks what a GPU would hold is in it."""
-    moment, rows = host_rows(phase)
+    moment, rows = host_rows(run, phase)
     if run.cluster.device.is_cpu:
         return _cpu_load(run) if phase == "load" else _worst_moment(run, phase, rows)
     return Peak(phase, moment, _terms(run, *rows))
@@ -207,7 +207,7 @@ def _cpu_load(run: Run) -> Peak:
     return max(peaks, key=lambda peak: peak.num_bytes)
 
 
-def host_rows(phase: str) -> tuple[str, tuple]:
+def host_rows(run: Run, phase: str) -> tuple[str, tuple]:
     """Where a phase is worst, and its (name, function) rows."""
     if phase == "load":
         return "engine built", (*HOST_STATES, ON_THE_WAY)
@@ -219,8 +219,10 @@ def host_rows(phase: str) -> tuple[str, tuple]:
     rows = (*rows, *SNAPSHOT)
     if phase == "steady step":
         return "optimizer step", rows
-    rows = (*rows, ("blocks that malloc keeps", host.malloc_kept_bytes))
-    return ("forward", rows) if phase == "evaluation" else ("writing", (*rows, ("largest tensor", host.save_bytes)))
+    between = (*rows, ("blocks that malloc keeps", host.malloc_kept_bytes))
+    if phase == "evaluation":
+        return "forward", between
+    return "writing", (*(rows if run.background_save else between), ("largest tensor", host.save_bytes))
 
 
 def host_peak_bytes(run: Run) -> int:

@@ -25,10 +25,13 @@ def plot(plan: Plan, path: Path) -> None:
         raise UsageError("--plot needs matplotlib: pip install 'zerotune[plot]'") from None
     figure = Figure(figsize=(11, 5), layout="constrained")
     FigureCanvasAgg(figure)
-    left, right = figure.subplots(1, 2)
     run = plan.run
-    _bars(left, plan.gpu, run.cluster.device.memory_bytes, f"one GPU ({run.cluster.device.name})")
-    _bars(right, plan.host, None, "host memory of rank 0")
+    if run.cluster.device.is_cpu:
+        _bars(figure.subplots(), plan.host, None, "host memory of rank 0")
+    else:
+        left, right = figure.subplots(1, 2)
+        _bars(left, plan.gpu, run.cluster.device.memory_bytes, f"one GPU ({run.cluster.device.name})")
+        _bars(right, plan.host, None, "host memory of rank 0")
     figure.suptitle(f"{run.shapes.name} on {run.cluster}, {stage(run)}, {run.seq} x {run.micro_batch}")
     try:
         figure.savefig(path, dpi=120)

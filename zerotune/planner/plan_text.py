@@ -60,8 +60,12 @@ def _rows(terms, width: int = 34) -> list[str]:
 
 
 def _worst(plan: Plan) -> list[str]:
-    worst = plan.gpu_worst
-    lines = [f"GPU, worst moment: {worst.phase}, {worst.moment}: {amount(worst.num_bytes)} a rank", *_rows(worst.terms)]
+    worst, lines = plan.gpu_worst, []
+    if not plan.run.cluster.device.is_cpu:
+        lines = [
+            f"GPU, worst moment: {worst.phase}, {worst.moment}: {amount(worst.num_bytes)} a rank",
+            *_rows(worst.terms),
+        ]
     phase, _ = plan.host_worst
     peak = next(one for one in plan.host if one.phase == phase)
     lines += [f"host, worst phase: {phase}: {amount(peak.num_bytes)} on rank 0", *_rows(peak.terms)]
@@ -69,8 +73,8 @@ def _worst(plan: Plan) -> list[str]:
 
 
 def _phases(plan: Plan) -> list[str]:
-    limit = plan.run.cluster.device.memory_bytes
-    host = plan.run.cluster.host_bytes
+    device, host = plan.run.cluster.device, plan.run.cluster.node_bytes
+    limit = 0 if device.is_cpu else device.memory_bytes
     lines = [f"{'phase':<14}{'GPU a rank':>12}{'host rank 0':>13}{'host a node':>13}"]
     for gpu_peak, host_peak in zip(plan.gpu, plan.host, strict=True):
         sizes = (gpu_peak.num_bytes, host_peak.num_bytes, plan.node_host[gpu_peak.phase])
