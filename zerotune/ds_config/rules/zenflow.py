@@ -104,15 +104,27 @@ def zenflow_interval(view):
     message="select_interval {select} is smaller than update_interval {update}",
     help="make select_interval a multiple of update_interval",
     source=f"{SOURCE}:62",
-    bad=[raw(zenflow(select_interval=1, update_interval=2))],
-    good=[raw(zenflow(select_interval=4, update_interval=2))],
+    bad=[
+        raw(zenflow(select_interval=1, update_interval=2)),
+        raw(zenflow(select_strategy="epoch", select_interval=1, update_interval=3, steps_per_epoch=2)),
+    ],
+    good=[
+        raw(zenflow(select_interval=4, update_interval=2)),
+        raw(zenflow(select_strategy="epoch", select_interval=1, update_interval=3)),
+    ],
 )
 def zenflow_select_before_update(view):
-    """A ValueError when the engine is built (b073)."""
+    """A ValueError when the engine is built (b073). Epochs are steps_per_epoch steps long, where it is written."""
     block = settings(view)
-    if block is None or block["select_strategy"] != "step":
+    if block is None:
         return
     select, update = block["select_interval"], block["update_interval"]
+    if block["select_strategy"] != "step":
+        epoch = block.get("steps_per_epoch")
+        select = 1 if block["select_strategy"] == "auto" else select
+        if not offloaded(view) or not isinstance(epoch, int) or not isinstance(select, int):
+            return
+        select *= epoch
     if isinstance(select, int) and isinstance(update, int) and 0 != select < update:
         yield Hit(BLOCK, {"select": select, "update": update}, at_key=True)
 
