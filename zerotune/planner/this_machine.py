@@ -81,12 +81,12 @@ def known_device(name: str, mib: int) -> Device:
     Raises:
         UsageError: not in the table.
     """
-    for key in sorted([*DEVICES, "A100", "H100", "V100"], key=len, reverse=True):
-        if key.replace("RTX-", "RTX ").lower() in name.lower():
+    for key in ("A100", "H100", "V100", *DEVICES):
+        if re.search(rf"\b{key.replace('-', '[ -]')}\b", name, re.IGNORECASE):
             sizes = [row for row in DEVICES.values() if row.name.startswith(key)]
             return min(sizes, key=lambda row: abs(row.memory_gib * 1024 - mib))
     try:
-        return find_device(name)
+        return find_device(name.split()[-1] if name.split() else name)
     except UsageError:
         raise UsageError(
             f"this machine has {name} ({mib} MiB), which the planner's table doesn't hold; "

@@ -22,15 +22,20 @@ PHYSICAL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         ("NVIDIA H200", 143771, "H200"),
         ("NVIDIA GeForce RTX 4090", 24564, "RTX-4090"),
         ("Tesla V100-SXM2-16GB", 16384, "V100-16GB"),
+        ("NVIDIA A10G", 23028, "A10"),
+        ("Tesla T4", 15360, "T4"),
+        ("NVIDIA L40S", 46068, "L40S"),
+        ("AMD Instinct MI300X", 196592, "MI300X"),
     ],
 )
 def test_names_that_drivers_give(name, mib, row):
     assert this_machine.known_device(name, mib) is DEVICES[row]
 
 
-def test_a_device_that_the_table_does_not_hold():
-    with pytest.raises(UsageError, match=r"this machine has Quadro 9 .100 MiB.* --devices FILE"):
-        this_machine.known_device("Quadro 9", 100)
+@pytest.mark.parametrize("name", ["Quadro 9", "NVIDIA RTX A1000", "NVIDIA L40", "NVIDIA GH200 480GB", ""])
+def test_a_device_that_the_table_does_not_hold(name):
+    with pytest.raises(UsageError, match=rf"this machine has {name} .100 MiB.* --devices FILE"):
+        this_machine.known_device(name, 100)
 
 
 def test_a_container_has_its_limit(tmp_path, monkeypatch):
