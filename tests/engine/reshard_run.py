@@ -24,6 +24,7 @@ KINDS = {
 
 
 def ds_config(kind: str, precision: str, world_size: int, optimizer: dict | None) -> dict:
+    """Precision "bf16 masters" keeps the master weights in bf16 too."""
     made = {
         "train_batch_size": GLOBAL_BATCH,
         "train_micro_batch_size_per_gpu": 2,
@@ -35,7 +36,9 @@ def ds_config(kind: str, precision: str, world_size: int, optimizer: dict | None
     if optimizer:
         made["optimizer"] = optimizer
     if precision != "fp32":
-        made[precision] = {"enabled": True}
+        made[precision.split()[0]] = {"enabled": True}
+    if precision == "bf16 masters":
+        made["bf16"]["bf16_master_weights_and_grads"] = True
     return made
 
 
@@ -140,3 +143,19 @@ def piece(kind: str, precision: str, steps: range, start: str | None, save: str,
     losses = train(made, steps)
     made.save_checkpoint(save)
     return said, begun, losses, states(made)
+
+
+def refusals(start: str, cases: dict[str, dict]) -> dict[str, str]:
+    """What is said when engines that do not fit the checkpoint are to go on from it; each case is `engine`'s arguments."""
+    from zerotune.checkpointing.resharding.load import load
+    from zerotune.errors import UsageError
+
+    told = {}
+    for name, arguments in cases.items():
+        made = engine(**arguments)
+        try:
+            load(made, Path(start), lambda _: None)
+            told[name] = "nothing"
+        except UsageError as error:
+            told[name] = str(error)
+    return told

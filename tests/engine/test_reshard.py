@@ -32,11 +32,11 @@ def chain(request, tmp_path_factory):
         arguments = (kind, request.param, range(step, step + steps), before, str(folder / f"{number}"), optimizer)
         pieces.append(forked_ranks.run(reshard_run.piece, world_size, *arguments))
         before, step = arguments[4], step + steps
-    return request.param, pieces
+    return request.param, pieces, before
 
 
 def test_every_state_survives_bit_for_bit(chain):
-    _, pieces = chain
+    _, pieces, _ = chain
     told = [piece for piece in pieces if piece[0][2]]
     for before, after in pairwise(told):
         ended = before[0][3]
@@ -45,17 +45,35 @@ def test_every_state_survives_bit_for_bit(chain):
 
 
 def test_what_was_found_and_what_it_becomes_is_said(chain):
-    _, pieces = chain
+    _, pieces, _ = chain
     for piece in pieces[1:]:
         assert len(piece[0][0]) == 1
         assert "->" in piece[0][0][0]
 
 
 def test_the_losses_are_those_of_the_uninterrupted_run(chain, tmp_path):
-    precision, pieces = chain
+    precision, pieces, _ = chain
     if precision != "fp32":
         pytest.skip("bf16 rounds differently on other numbers of ranks")
     losses = [loss for piece in pieces for loss in piece[0][2]]
     whole = forked_ranks.run(reshard_run.piece, 1, "stage2", "fp32", range(len(losses)), None, str(tmp_path / "whole"))
     assert losses == pytest.approx(whole[0][2], rel=2e-5)
     assert whole[0][2][-1] != pytest.approx(whole[0][2][0], rel=1e-2)  # it learnt: equal losses mean something
+
+
+def test_what_does_not_fit_is_refused(chain):
+    precision, _, folder = chain
+    if precision != "fp32":
+        pytest.skip("once is enough")
+    adagrad = {"type": "Adagrad", "params": {"lr": 1e-2}}
+    cases = {
+        "model": {"kind": "stage1", "precision": "fp32", "intermediate_size": 88, "num_hidden_layers": 3},
+        "optimizer": {"kind": "stage1", "precision": "fp32", "optimizer": adagrad},
+        "masters": {"kind": "stage3_offload", "precision": "bf16 masters", "optimizer": ADAMW},
+    }
+    told = forked_ranks.run(reshard_run.refusals, 1, folder, cases)[0]
+    assert "a checkpoint of another model" in told["model"]
+    assert "model.layers.1.mlp.gate_proj.weight: (90, 66) there, (88, 66) here" in told["model"]
+    assert "more\nResume with the model flags of that run" in told["model"]
+    assert "another optimizer wrote it" in told["optimizer"]
+    assert "is torch.float32 there and torch.bfloat16 here, which would round it" in told["masters"]
