@@ -266,3 +266,40 @@ def test_it_trains_as_one_that_from_pretrained_made(trained, case):
         mine, stock = rank[case]
         assert mine == stock
         assert mine["losses"][-1] < mine["losses"][0]
+
+
+def on_nvme(folder: str, nvme: str) -> dict:
+    """Load with the parameters on NVMe by both ways; where they are, and their values when gathered."""
+    import deepspeed
+    import torch
+    from transformers import AutoModelForCausalLM
+    from transformers.integrations.deepspeed import HfDeepSpeedConfig
+
+    from zerotune.loading import load_pretrained
+
+    deepspeed.init_distributed(verbose=False)
+    offload = {"device": "nvme", "nvme_path": nvme, "buffer_count": 4, "buffer_size": 4_000_000}
+    config = ds_config(offload_param=offload)
+    whole = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).state_dict()
+    alive = HfDeepSpeedConfig(config)
+    stock = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+    places = [(one.ds_tensor.status, one.ds_tensor.final_location) for one in stock.parameters()]
+    del alive, stock
+    mine = load_pretrained(folder, ds_config=config)
+    same_places = [(one.ds_tensor.status, one.ds_tensor.final_location) for one in mine.parameters()] == places
+    values = whole_values(mine)
+    return {
+        "on NVMe": sum(where == "nvme" for _, where in places),
+        "same places": same_places,
+        "wrong": [name for name, one in values.items() if not torch.equal(one, whole[name].float())],
+    }
+
+
+def test_partitions_on_nvme(tmp_path):
+    from deepspeed.ops.op_builder import AsyncIOBuilder
+
+    if not AsyncIOBuilder().is_compatible(verbose=False):
+        pytest.skip("needs libaio")
+    folder = tiny_models.save("llama", tmp_path / "model", vocab_size=40_001)  # smaller partitions stay in memory
+    for rank in forked_ranks.run(on_nvme, 2, str(folder), str(tmp_path / "nvme")):
+        assert rank == {"on NVMe": 2, "same places": True, "wrong": []}
