@@ -31,6 +31,8 @@ def require_keys(info, where: str, allow_keys: Sequence[str] = ()) -> None:
     Raises:
         UsageError: missing, unexpected and mis-shaped keys, all of them named at once.
     """
+    for pattern in allow_keys:
+        _require_regex(pattern)
     missing = _not_allowed(info.missing_keys, allow_keys)
     unexpected = _not_allowed(info.unexpected_keys, allow_keys)
     shapes = {key: f"{list(found)} in the files, {list(wanted)} in the model" for key, found, wanted in
@@ -45,11 +47,20 @@ def require_keys(info, where: str, allow_keys: Sequence[str] = ()) -> None:
         if keys:
             lines.append(f"  {title} ({len(keys)}):")
             lines += [f"    {key}" for key in sorted(update_key_name(keys))]
-    lines.append(
-        "Is config.json the one of these files, and is it the right model class? If so, allow_keys (--allow_keys) takes "
-        "a regular expression of keys that may be absent, and are then initialised, or may be too many."
-    )
+    lines.append("Is config.json the one of these files, and is it the right model class?")
+    if missing or unexpected:
+        lines.append(
+            "If so, allow_keys (--allow_keys) takes a regular expression of keys that may be absent, and are then "
+            "initialised, or may be too many."
+        )
     raise UsageError("\n".join(lines))
+
+
+def _require_regex(pattern: str) -> None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise UsageError(f"allow_keys {pattern!r}: no regular expression: {error}.") from None
 
 
 def _not_allowed(keys: Iterable[str], patterns: Sequence[str]) -> set[str]:

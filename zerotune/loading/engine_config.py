@@ -51,6 +51,30 @@ def _plain(ds_config) -> dict:
         raise UsageError(f"ds_config {ds_config}: cannot be read as JSON: {error}") from None
 
 
+def require_ranks(engine: Engine) -> None:
+    """Before the ranks have met, zero.Init would believe in one rank.
+
+    Raises:
+        UsageError: ZeRO-3, and torch.distributed is not initialised.
+    """
+    if engine.stage == 3 and not torch.distributed.is_initialized():
+        raise UsageError("under ZeRO-3 call deepspeed.init_distributed() before load_pretrained, on every rank.")
+
+
+def torch_dtype(name) -> torch.dtype | None:
+    """A torch dtype by its name; None for None and "auto".
+
+    Raises:
+        UsageError: no such type.
+    """
+    if name is None or name == "auto" or isinstance(name, torch.dtype):
+        return name if isinstance(name, torch.dtype) else None
+    found = getattr(torch, str(name), None)
+    if not isinstance(found, torch.dtype):
+        raise UsageError(f"dtype {name!r}: no such type. Use bfloat16, float16 or float32.")
+    return found
+
+
 def require_dtype(wanted, engine: Engine) -> None:
     """Under ZeRO-3 the parameters have the type of the config.
 

@@ -32,8 +32,8 @@ def class_for(config, model_class=None) -> type[PreTrainedModel]:
         return _get_model_class(config, wanted._model_mapping)
     except KeyError:
         raise UsageError(
-            f"{config.model_type}: {wanted.__name__} has no model of this type. Pass another one as model_class, "
-            "e.g. AutoModelForSeq2SeqLM."
+            f"{config.model_type}: {wanted.__name__} has no model of this type. Pass another one as model_class: "
+            "AutoModelForCausalLM, AutoModelForSeq2SeqLM, ..."
         ) from None
 
 

@@ -73,7 +73,8 @@ def load_pretrained(
         UsageError: no such model, damaged files, or weights that do not fit; on every rank.
     """
     started = time.perf_counter()
-    engine = engine_config.read(ds_config)
+    engine, dtype = engine_config.read(ds_config), engine_config.torch_dtype(dtype)
+    engine_config.require_ranks(engine)
     with agreement.together() as seen:
         folder = source.folder(name_or_path, revision, with_pickle=allow_pickle)
         config = copy.deepcopy(config) if config is not None else source.config(folder, trust_remote_code)
@@ -116,13 +117,12 @@ def _with_memory(model: PreTrainedModel, engine: engine_config.Engine, dtype: to
     return materialise.whole(model, device)
 
 
-def _dtype(wanted, engine: engine_config.Engine, config, tensors: dict[str, Stored]) -> torch.dtype:
+def _dtype(wanted: torch.dtype | None, engine: engine_config.Engine, config, tensors: dict[str, Stored]) -> torch.dtype:
     """The type of the parameters. zero.Init knows one only, that of the DeepSpeed config."""
-    wanted = getattr(torch, wanted) if isinstance(wanted, str) and wanted != "auto" else wanted
     if engine.stage == 3:
         engine_config.require_dtype(wanted, engine)
         return engine.dtype
-    if isinstance(wanted, torch.dtype):
+    if wanted is not None:
         return wanted
     stored = (DTYPES[one.dtype] for one in tensors.values())
     return config.dtype or next((one for one in stored if one.is_floating_point), torch.float32)

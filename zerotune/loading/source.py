@@ -9,6 +9,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from transformers import AutoConfig, GenerationConfig, PreTrainedModel
 
 from zerotune.errors import UsageError
+from zerotune.loading.weight_files import listing
 from zerotune.training import ranks
 
 NEEDED = ("*.json", "*.safetensors")
@@ -46,6 +47,8 @@ def config(where: Path, trust_remote_code: bool = False):
     Raises:
         UsageError: none, or one that transformers cannot read.
     """
+    if not (where / "config.json").is_file():
+        raise UsageError(f"{where} holds no config.json, so it is no model folder. It holds: {listing(where)}.")
     try:
         return AutoConfig.from_pretrained(where, trust_remote_code=trust_remote_code)
     except (OSError, ValueError, KeyError) as error:

@@ -60,9 +60,8 @@ def read_header(path: Path) -> dict[str, Stored]:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}.") from None
     except (ValueError, TypeError, KeyError, AttributeError, struct.error) as error:
-        raise UsageError(
-            f"{path}: no safetensors file, or damaged ({str(error).splitlines()[0]}). Copy or download it again."
-        ) from None
+        mend = "Run git lfs pull" if _is_lfs_pointer(path) else "Copy or download it again"
+        raise UsageError(f"{path}: no safetensors file, or damaged ({str(error).splitlines()[0]}). {mend}.") from None
     need = max((one.offset + _num_bytes(one) for one in tensors.values()), default=0)
     if size < need:
         raise UsageError(f"{path}: truncated, {size:,} of {need:,} bytes are there. Copy or download it again.")
@@ -84,6 +83,11 @@ def read_pickled(path: Path) -> dict[str, Stored]:
         what = f"{strided[0]} is not stored row-major" if strided else "holds no tensors by name"
         raise UsageError(f"{path}: {what}. Convert the model to safetensors with save_pretrained.")
     return {name: Stored(path, one.dtype, one.shape, one.offset) for name, one in tensors.items()}
+
+
+def _is_lfs_pointer(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(40).startswith(b"version https://git-lfs")
 
 
 def _stored(path: Path, name: str, entry: dict, start: int) -> Stored:
@@ -123,11 +127,15 @@ def _sharded(index: Path, read) -> dict[str, Stored]:
 
 
 def _no_weights(folder: Path) -> str:
-    names = sorted(path.name for path in folder.iterdir())
     return (
-        f"{folder} holds no weights ({SINGLE}, {INDEX}). It holds: {_some(names, 8) or 'nothing'}. "
+        f"{folder} holds no weights ({SINGLE}, {INDEX}). It holds: {listing(folder)}. "
         "A training checkpoint becomes a model folder with zerotune-export."
     )
+
+
+def listing(folder: Path) -> str:
+    """The names in a folder, for messages."""
+    return _some(sorted(path.name for path in folder.iterdir()), 8) or "nothing"
 
 
 def _some(names: list[str], most: int = 4) -> str:
