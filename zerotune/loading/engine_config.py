@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from deepspeed.accelerator import get_accelerator
 from transformers.integrations.deepspeed import deepspeed_config
 
 from zerotune.errors import UsageError
@@ -59,6 +61,13 @@ def require_ranks(engine: Engine) -> None:
     """
     if engine.stage == 3 and not torch.distributed.is_initialized():
         raise UsageError("under ZeRO-3 call deepspeed.init_distributed() before load_pretrained, on every rank.")
+
+
+def local_device(engine: Engine) -> torch.device:
+    """Where the parameters are used: this rank's accelerator under DeepSpeed, as zero.Init takes it, else the CPU."""
+    if not engine.config:
+        return torch.device("cpu")
+    return torch.device(get_accelerator().device_name(int(os.environ.get("LOCAL_RANK", 0))))
 
 
 def torch_dtype(name) -> torch.dtype | None:

@@ -55,7 +55,7 @@ class Reader:
 
     def __post_init__(self):
         self._descriptors: dict[Path, int] = {}
-        self._scratch: list[torch.Tensor] = []
+        self._scratch: list[tuple[torch.Tensor, torch.cuda.Event | None]] = []
         self._turn = 0
 
     def fill(self, goals: Iterable[Goal]) -> None:
@@ -76,8 +76,9 @@ class Reader:
                 reads += _reads(extent, goal.tensor, goal.start, stop)
         for read in sorted(reads, key=lambda one: (one.path, one.offset)):
             self._read(read)
-        if torch.cuda.is_available():
-            torch.cuda.current_stream().synchronize()
+        for _, copied in self._scratch:
+            if copied:
+                copied.synchronize()
 
     def equal_share(self, one: LazyTensor, other: LazyTensor, share: int, shares: int) -> bool:
         """Are two weights equal in part `share` of `shares`?"""

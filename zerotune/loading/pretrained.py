@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from deepspeed.accelerator import get_accelerator
 from transformers import PreTrainedModel
 
 from zerotune.loading import agreement, audit, engine_config, materialise, meta_model, source, stock, weight_files
@@ -111,7 +110,7 @@ def load_pretrained(
 
 
 def _with_memory(model: PreTrainedModel, engine: engine_config.Engine, dtype: torch.dtype) -> materialise.Weights:
-    device = torch.device(get_accelerator().current_device_name() if engine.config else "cpu")
+    device = engine_config.local_device(engine)
     if engine.stage == 3:
         return materialise.partitioned(model, engine.config, dtype, device)
     return materialise.whole(model, device)
