@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
+import transformers
 from safetensors.torch import save_file
 from transformers import core_model_loading as conversions
 
-from zerotune.loading import extents, lazy_tensor, weight_files
+from tests.engine import tiny_models
+from zerotune.errors import UsageError
+from zerotune.loading import engine_config, extents, lazy_tensor, load_pretrained, stock, weight_files
 from zerotune.loading.filling import Goal, Reader
 
 EXPERTS = {f"mlp.experts.{number}.{name}.weight": (6, 4) for number in range(3) for name in ("gate_proj", "up_proj")}
@@ -100,3 +105,61 @@ def test_equality_is_asked_of_whoever_reads(tmp_path):
     for answer in (True, False):
         with lazy_tensor.comparing(lambda *pair, answer=answer: answer):
             assert torch.equal(one, other) is answer
+
+
+@pytest.mark.parametrize(
+    ("config", "ds_config", "reason"),
+    [
+        ({"quantization_config": {"bits": 4}}, {}, "quantized"),
+        ({"auto_map": {"AutoModelForCausalLM": "own.Model"}}, {}, "code comes with the model"),
+        ({}, {"tensor_parallel": {"autotp_size": 2}}, "autotp_size"),
+    ],
+)
+def test_what_is_left_to_from_pretrained(config, ds_config, reason):
+    assert reason in stock.why(SimpleNamespace(**config), engine_config.read(ds_config))
+    assert stock.why(SimpleNamespace(), engine_config.read({})) is None
+
+
+def test_the_switch_says_so_and_gives_the_same_model(tmp_path, monkeypatch, capsys):
+    folder = tiny_models.save("qwen3_moe", tmp_path / "model")
+    mine = load_pretrained(folder)
+    monkeypatch.setenv(stock.SWITCH, "1")
+    theirs = load_pretrained(folder)
+    assert "loaded by transformers' from_pretrained" in capsys.readouterr().out
+    assert mine.load_report.compared and not hasattr(theirs, "load_report")
+    assert mine.dtype == theirs.dtype == torch.bfloat16
+    assert all(torch.equal(one, theirs.state_dict()[name]) for name, one in mine.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"ds_config": {"zero_optimization": {"stage": 3}}}, "init_distributed"),
+        ({"ds_config": "none.json"}, "none.json: cannot be read"),
+        ({"dtype": "bf17"}, "no such type"),
+        ({"allow_keys": ["("]}, "no regular expression"),
+        ({"model_class": transformers.AutoModelForSeq2SeqLM}, "no model of this type"),
+    ],
+)
+def test_arguments_that_cannot_be(arguments, message, tmp_path):
+    folder = tiny_models.save("llama", tmp_path / "model")
+    with pytest.raises(UsageError, match=message):
+        load_pretrained(folder, **arguments)
+
+
+def test_all_shapes_that_differ_are_named_at_once(tmp_path):
+    folder = tiny_models.save("llama", tmp_path / "model")
+    config = transformers.AutoConfig.from_pretrained(folder, intermediate_size=80)
+    with pytest.raises(UsageError, match="other shape") as raised:
+        load_pretrained(folder, config=config)
+    told = str(raised.value)
+    assert "other shape (6)" in told
+    assert "model.layers.{0, 1}.mlp.down_proj.weight: [66, 90] in the files, [66, 80] in the model" in told
+    assert "allow_keys" not in told
+
+
+@pytest.mark.parametrize("name", ["llama", "not/a/name/of/a/hub", "./none", "~/none"])
+def test_folders_that_are_not_there(name, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(UsageError, match="no such folder"):
+        load_pretrained(name)

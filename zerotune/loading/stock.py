@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from transformers import AutoModelForCausalLM
@@ -11,9 +12,13 @@ from zerotune.errors import UsageError
 from zerotune.loading.engine_config import Engine
 from zerotune.training import ranks
 
+SWITCH = "ZEROTUNE_FROM_PRETRAINED"  # 1: never load in parts, should an engine or a model not stand it
+
 
 def why(config, engine: Engine) -> str | None:
     """Why a model cannot be loaded in parts; None when it can."""
+    if os.environ.get(SWITCH) == "1":
+        return f"{SWITCH}=1"
     if getattr(config, "quantization_config", None) is not None:
         return "its weights are quantized"
     if getattr(config, "auto_map", None):
