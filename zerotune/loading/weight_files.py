@@ -36,8 +36,8 @@ def read_folder(folder: Path, allow_pickle: bool = False) -> dict[str, Stored]:
     if not allow_pickle:
         raise UsageError(
             f"{folder} holds its weights as {pickled.name} (pickle) and no safetensors. Convert it once: "
-            f"AutoModelForCausalLM.from_pretrained({str(folder)!r}).save_pretrained(...), or call load_pretrained "
-            "with allow_pickle=True, which finds the tensors without running the pickle."
+            f"AutoModelForCausalLM.from_pretrained({str(folder)!r}).save_pretrained(...), or allow it "
+            "with allow_pickle=True (--allow_pickle): the tensors are found without running the pickle."
         )
     return _sharded(pickled, read_pickled) if pickled.suffix == ".json" else read_pickled(pickled)
 

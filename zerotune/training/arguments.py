@@ -58,6 +58,7 @@ class ModelArguments:
     allow_keys: str | None = _flag(
         None, "Regular expression: pretrained weights that may be absent (they are initialised) or too many."
     )
+    allow_pickle: bool = _flag(False, "Take pytorch_model*.bin where there is no safetensors; its pickle is never run.")
     attn: str = _flag(
         "auto", "Attention: auto, flash_attention_4, flash_attention_3, flash_attention_2, sdpa or eager."
     )

@@ -247,6 +247,7 @@ def _pretrained(args: ModelArguments, made_config, options: dict):
         config=made_config,
         revision=args.model_revision,
         allow_keys=[args.allow_keys] if args.allow_keys else [],
+        allow_pickle=args.allow_pickle,
         **options,
     )
     if report := getattr(made, "load_report", None):
