@@ -38,7 +38,7 @@ def restore(engine, stored: Stored) -> None:
     else:
         engine.optimizer.update_lp_params()
         engine.optimizer._link_all_hp_params()
-    _restore_counters(stored, engine)
+    restore_counters(stored, engine)
 
 
 def _fill_part(reader: RangeReader, stored: Stored, optimizer, part: layout.Part) -> None:
@@ -49,7 +49,7 @@ def _fill_part(reader: RangeReader, stored: Stored, optimizer, part: layout.Part
             if not torch.is_tensor(state.get(key)) or state[key].shape != part.vector.shape:
                 state[key] = torch.zeros_like(part.vector, dtype=_state_dtype(optimizer, part.vector))
             _fill_vector(reader, stored, key, state[key], part, sources)
-    state.update({key: _as_it_counts(optimizer, value) for key, value in stored.scalars[part.name].items()})
+    state.update({key: counted(optimizer, value) for key, value in stored.scalars[part.name].items()})
 
 
 def _fill_vector(reader, stored: Stored, key: str, vector: torch.Tensor, part: layout.Part, sources: dict) -> None:
@@ -66,7 +66,7 @@ def _state_dtype(optimizer, vector: torch.Tensor) -> torch.dtype:
     return torch.float32 if getattr(optimizer, "fp32_optimizer_states", False) else vector.dtype
 
 
-def _as_it_counts(optimizer, value):
+def counted(optimizer, value):
     """torch's optimizers count in a tensor, DeepSpeed's in an int."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return value
@@ -109,10 +109,11 @@ def _weights_from_masters(optimizer) -> None:
             partition.data = values.data
 
 
-def _restore_counters(stored: Stored, engine) -> None:
+def restore_counters(stored: Stored, engine) -> None:
+    """Loss scaler, schedule, steps and samples."""
     scaler = vars(engine.optimizer.loss_scaler)
     if set(scaler) == set(stored.loss_scaler):  # else static became dynamic, or the other way round
-        scaler.update(stored.loss_scaler)
+        scaler.update({key: value for key, value in stored.loss_scaler.items() if isinstance(value, int | float)})
     if engine.lr_scheduler is not None and stored.engine["lr_scheduler"] is not None:
         engine.lr_scheduler.load_state_dict(stored.engine["lr_scheduler"])
     engine.global_steps = stored.engine["global_steps"]
