@@ -16,7 +16,7 @@ ADAMW = {"type": "AdamW", "params": {"lr": 1e-2, "weight_decay": 0.1}}
 CHAINS = {
     "fp32": (
         None,
-        [("stage2", 1, 2), ("stage3_offload", 2, 2), ("stage1", 4, 2), ("stage3", 2, 2), ("stage2_offload", 1, 2)],
+        [("stage2", 1, 2), ("stage3_offload", 2, 2), ("stage1", 4, 2), ("stage3", 2, 2)],
     ),
     "bf16": (ADAMW, [("stage2", 2, 2), ("stage2_round_robin", 2, 0), ("stage1_offload", 1, 2), ("stage3_hpz", 2, 1)]),
 }

@@ -82,11 +82,11 @@ def samples(pieces) -> dict[int, list[int]]:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """(the uninterrupted run, the same in four pieces on 1, 2, 4 and 2 ranks)"""
+    """(the uninterrupted run, the same in three pieces on 1, 2 and 4 ranks)"""
     folder = tmp_path_factory.mktemp("data")
     whole = [forked_ranks.run(run_trainer, 1, "stage2", str(folder / "whole"), STEPS, None)]
     pieces, resume = [], None
-    kinds = (("stage2", 1, 3), ("stage3_offload", 2, 6), ("stage1", 4, 9), ("stage3", 2, STEPS))
+    kinds = (("stage2", 1, 3), ("stage3_offload", 2, 6), ("stage1", 4, STEPS))
     for kind, world, steps in kinds:
         out = folder / f"{world}-{steps}"
         pieces.append(forked_ranks.run(run_trainer, world, kind, str(out), steps, resume))
@@ -119,5 +119,5 @@ def test_losses_and_learning_rates_go_on(runs):
 def test_random_states_are_told(runs):
     _, pieces = runs
     told = [[line for line in piece[0][2] if "random states" in line] for piece in pieces]
-    assert [len(lines) for lines in told] == [0, 1, 1, 1]
+    assert [len(lines) for lines in told] == [0, 1, 1]
     assert told[2][0].endswith("2 of 4 rank(s) go on with the random states of their rank, the other 2 are seeded anew")
