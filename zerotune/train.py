@@ -103,7 +103,9 @@ def make_trainer(args, training_args, parts, resume: Path | None):
     overwrite = (args.run.overwrite_output_dir, resume is not None)
     if ranks.rank() == 0:
         sixteen_bit = training_args.bf16 or training_args.fp16
-        need = output_folder.run_bytes(parts.num_parameters, sixteen_bit, limit, args.run.export)
+        keeps_best = bool(training_args.load_best_model_at_end or training_args.metric_for_best_model)
+        beyond = output_folder.kept_for_ever(training_args.max_steps, args.run.save_keep_every, keeps_best)
+        need = output_folder.run_bytes(parts.num_parameters, sixteen_bit, limit, args.run.export, beyond)
         output_folder.require_room(folder, *need, freed=output_folder.bytes_to_free(folder, *overwrite))
     ranks.wait_for_all()
     text_config = parts.model.config.get_text_config()

@@ -67,3 +67,9 @@ def test_room_counts_what_will_be_deleted(tmp_path):
 @pytest.mark.parametrize("limit", [0, -1, None])
 def test_no_limit_counts_two_checkpoints(limit):
     assert output_folder.run_bytes(10, True, limit, export=False)[0] == 2 * 140
+
+
+def test_checkpoints_that_stay_beyond_the_limit_are_counted():
+    assert output_folder.kept_for_ever(100, 30, keeps_best=True) == 4
+    assert output_folder.kept_for_ever(-1, 30, keeps_best=False) == 0
+    assert output_folder.run_bytes(10, True, 2, export=False, beyond=3)[0] == 6 * 140

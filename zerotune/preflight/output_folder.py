@@ -14,7 +14,7 @@ FINISHED = "train_results.json"
 SIGNS = (FINISHED, "metrics.jsonl", "ds_config.json")
 OWN_FILES = (*SIGNS, "all_results.json", "eval_results.json")
 OWN_FOLDERS = ("model", "wandb", "export_shards")
-CHECKPOINT = re.compile(r"checkpoint-\d+")
+CHECKPOINT = re.compile(r"checkpoint-\d+(\.old)?")
 
 
 def choose(template: str, base: Path = Path("runs")) -> Path:
@@ -120,15 +120,26 @@ def checkpoint_bytes(num_parameters: int, sixteen_bit: bool) -> int:
     return num_parameters * (14 if sixteen_bit else 16)
 
 
-def run_bytes(num_parameters: int, sixteen_bit: bool, save_total_limit: int | None, export: bool) -> tuple[int, str]:
+def kept_for_ever(max_steps: int, save_keep_every: int | None, keeps_best: bool) -> int:
+    """Checkpoints that stay beyond the limit, as far as the flags tell (with epochs the steps are not known yet)."""
+    milestones = max_steps // save_keep_every if save_keep_every and max_steps > 0 else 0
+    return milestones + keeps_best
+
+
+def run_bytes(
+    num_parameters: int, sixteen_bit: bool, save_total_limit: int | None, export: bool, beyond: int = 0
+) -> tuple[int, str]:
     """Bytes that the run has on disk at its fullest, and the sum in words.
+
+    Args:
+        beyond: checkpoints that stay beyond the limit.
 
     A checkpoint is deleted only after its successor is complete, so one more than the limit is there for a while.
     Without a limit the first two are counted: how many more will come depends on flags that the user may stop early.
     """
     each = checkpoint_bytes(num_parameters, sixteen_bit)
     limited = save_total_limit is not None and save_total_limit > 0  # as transformers reads it
-    count = save_total_limit + 1 if limited else 2
+    count = save_total_limit + 1 + beyond if limited else 2
     exported = 4 * num_parameters * export
     return count * each + exported, f"{count} checkpoints of {size(each)}" + (" and the export" if export else "")
 
