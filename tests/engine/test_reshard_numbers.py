@@ -22,7 +22,7 @@ def test_steps_are_counted_as_the_optimizer_counts():
         optimizer.step()
         own = optimizer.state[param]["step"]
         for value in (1, 1.0):
-            found = counted(optimizer, value)
+            found = counted(optimizer, optimizer.param_groups[0], param, value)
             assert type(found) is type(own)
             assert found == own
             assert getattr(found, "dtype", None) == getattr(own, "dtype", None)

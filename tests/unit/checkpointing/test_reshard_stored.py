@@ -64,10 +64,13 @@ def run(folder: Path, stage: int, ranks: int) -> RankStates:
         }
         groups = [{"lr": 0.1 * (1 + number), "betas": (0.9, 0.99), "params": [number]} for number in range(len(GROUPS))]
         masters = [vectors["fp32", rank, number] for number in range(len(GROUPS))]
+        paddings = [vectors["exp_avg", rank, n].num_elements - masters[n].num_elements for n in range(len(GROUPS))]
         names = ("optimizer_state_dict", "fp32_flat_groups")
         if stage < 3:
             names = ("base_optimizer_state", "single_partition_of_fp32_groups")
-        optimizers.append({names[0]: {"state": state, "param_groups": groups}, names[1]: masters})
+        optimizers.append(
+            {names[0]: {"state": state, "param_groups": groups}, names[1]: masters, "group_paddings": paddings}
+        )
     model = {"module": {}, "buffer_names": [], "param_shapes": GROUPS, "global_steps": 6, "ds_config": {}}
     models = [copy.deepcopy(model) for _ in range(ranks if stage == 3 else 1)]
     files = RankFiles(
@@ -114,6 +117,7 @@ def test_before_the_first_step_there_are_no_states(tmp_path):
         (lambda s: s.models[1]["param_shapes"][0].update(b=(8,)), "model1 and model0 name different parameters"),
         (lambda s: s.optimizers[1]["optimizer_state_dict"]["state"][1].pop("exp_avg"), "'exp_avg' is there for some"),
         (lambda s: s.optimizers[0].update(optimizer_state_dict=[]), "elastic_checkpoint"),
+        (lambda s: s.optimizers[0].update(group_paddings=[3, 0]), "state exp_avg holds 12 numbers for 12 weights"),
     ],
 )
 def test_files_that_do_not_belong_together_are_refused(tmp_path, spoil, told):

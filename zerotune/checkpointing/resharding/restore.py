@@ -49,7 +49,8 @@ def _fill_part(reader: RangeReader, stored: Stored, optimizer, part: layout.Part
             if not torch.is_tensor(state.get(key)) or state[key].shape != part.vector.shape:
                 state[key] = torch.zeros_like(part.vector, dtype=_state_dtype(optimizer, part.vector))
             _fill_vector(reader, stored, key, state[key], part, sources)
-    state.update({key: counted(optimizer, value) for key, value in stored.scalars[part.name].items()})
+    group, scalars = optimizer.param_groups[part.group], stored.scalars[part.name]
+    state.update({key: counted(optimizer, group, part.vector, value) for key, value in scalars.items()})
 
 
 def _fill_vector(reader, stored: Stored, key: str, vector: torch.Tensor, part: layout.Part, sources: dict) -> None:
@@ -66,12 +67,13 @@ def _state_dtype(optimizer, vector: torch.Tensor) -> torch.dtype:
     return torch.float32 if getattr(optimizer, "fp32_optimizer_states", False) else vector.dtype
 
 
-def counted(optimizer, value):
-    """torch's optimizers count in a tensor, DeepSpeed's in an int."""
+def counted(optimizer, group: dict, vector: torch.Tensor, value):
+    """A step count as the optimizer keeps it: torch's in a tensor, on the GPU where a fused kernel reads it there."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return value
     if type(optimizer).__module__.startswith("torch."):
-        return torch.tensor(float(value), dtype=torch.float32)
+        on_device = group.get("fused") or group.get("capturable")
+        return torch.tensor(float(value), dtype=torch.float32, device=vector.device if on_device else "cpu")
     return int(value) if float(value).is_integer() else value
 
 

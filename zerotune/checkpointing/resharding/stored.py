@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from zerotune.checkpointing.element_types import NUMPY_TYPES
-from zerotune.checkpointing.same_run import RankStates
+from zerotune.checkpointing.same_run import STAGE12_VECTORS, RankStates
 from zerotune.checkpointing.torch_archive import ITEM_BYTES, Opaque, StoredTensor
 from zerotune.checkpointing.weight_reader import RangeReader
 from zerotune.checkpointing.weights import SourceTensor
@@ -100,6 +100,7 @@ def _states_of_vectors(states: RankStates, rank: int) -> list[dict]:
 
 
 def _tensors(states: RankStates, vectors: list[list[dict]]) -> dict[str, dict[str, SourceTensor]]:
+    _one_number_a_weight(states, vectors[0])
     keys = dict.fromkeys(key for state in vectors[0] for key, value in state.items() if _is_vector(value))
     try:
         return {
@@ -110,6 +111,21 @@ def _tensors(states: RankStates, vectors: list[list[dict]]) -> dict[str, dict[st
             f"{states.files.folder}: the optimizer state {error} is there for some parameters or ranks only. "
             "Files of two runs are mixed."
         ) from None
+
+
+def _one_number_a_weight(states: RankStates, of_vectors: list[dict]) -> None:
+    """8-bit optimizers keep scales and tables too, which belong to blocks of a rank's vector."""
+    optimizer = states.optimizers[0]
+    masters = optimizer["fp32_flat_groups" if states.stage == 3 else STAGE12_VECTORS]
+    paddings = optimizer.get("group_paddings") or [0] * len(masters)
+    for state, master, padding in zip(of_vectors, masters, paddings, strict=False):
+        for key, value in state.items():
+            if _is_vector(value) and value.num_elements != master.num_elements + padding:
+                raise UsageError(
+                    f"{states.files.folder}: the optimizer's state {key} holds {value.num_elements:,} numbers for "
+                    f"{master.num_elements:,} weights and cannot be cut anew: resume with the ranks, the stage and the "
+                    "offload that wrote it."
+                )
 
 
 def _is_vector(value) -> bool:
