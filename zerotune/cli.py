@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
+from pathlib import Path
 
 import click
 
@@ -57,8 +59,11 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point. Users' mistakes are one line and exit code 2; bugs keep their traceback."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by the shell: >&-
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
+        elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     sys.exit(run(arguments))
 
@@ -75,10 +80,19 @@ def run(arguments: list[str] | None = None) -> int:
         return complain(one_line(mistake))
     except (click.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # The reader is gone (`| head`); Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader is gone: `| head`
+        drop_output()
         return 0
+    except OSError as problem:
+        if problem.errno != errno.ENOSPC or problem.filename:
+            raise
+        drop_output()
+        return complain(f"the output can't be written: {problem.strerror}")
+
+
+def drop_output() -> None:
+    """Python would complain once more when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def complain(message: str) -> int:

@@ -148,6 +148,8 @@ def test_generate_to_standard_output_and_to_a_file(call, tmp_path):
         (["generate", "stage2", "--precision", "bf17"], "bf16"),
         (["generate", "stage2", "-o", "no/such/folder/ds.json"], "can't be written"),
         (["generate", "stage2", "-o", "ds_configs"], "is a folder"),
+        (["generate", "stage2", "-o", "-"], "leave -o out"),
+        (["validate", "-", "-"], "once only"),
         (["explain", "ZT9999"], "is no rule, key or template"),
         (["explain", "offload-param-belo-3"], "offload-param-below-3"),
         (["explain", "overlapp_comm"], "nearest: overlap_comm"),
@@ -207,6 +209,20 @@ def test_a_closed_pipe_is_quiet():
     command = " ".join([f"'{PROGRAM[0]}'", "-c", f"'{PROGRAM[2]}'", "schema"])
     done = subprocess.run(f"{command} | head -c 10", shell=True, capture_output=True, text=True, cwd=ROOT, timeout=60)
     assert done.stderr == ""
+
+
+def test_output_that_goes_nowhere():
+    command = " ".join([f"'{PROGRAM[0]}'", "-c", f"'{PROGRAM[2]}'", "validate", "stage2"])
+    for target, code, said in ((">/dev/full", 2, "No space left on device"), (">&-", 0, "")):
+        done = subprocess.run(f"{command} {target}", shell=True, capture_output=True, text=True, cwd=ROOT, timeout=60)
+        assert done.returncode == code and said in done.stderr and len(done.stderr.splitlines()) == bool(said), target
+
+
+def test_names_that_would_steer_a_terminal(call, tmp_path):
+    path = tmp_path / "a\n\x1b[31mb.json"
+    path.write_text('{"a\\nb\\u001b[31m": 1}')
+    _, out, _ = call("validate", str(path))
+    assert "\x1b" not in out and "a??[31mb.json: 2 errors" in out and "a?b?[31m is no key" in out
 
 
 def test_control_c_is_quiet():

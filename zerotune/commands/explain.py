@@ -21,7 +21,7 @@ EPILOG = """\b
 Example:
   $ zerotune-config explain ZT501
   ZT501 offload-param-below-3 (warning)
-  Accepted and ignored (b043, b044).
+  Accepted and ignored.
   ...
   $ zerotune-config explain zero_optimization.stage
 """

@@ -61,6 +61,8 @@ def command(files, output, strict, select, ignore, mend, unsafe, dry, effective,
     """Check configs as DeepSpeed would read them."""
     if not files:
         raise UsageError("name at least one file or template, or - for standard input")
+    if files.count("-") > 1:
+        raise UsageError("standard input can be read once only")
     if (unsafe or dry) and not mend:
         raise UsageError("--unsafe and --diff go with --fix")
     if gpus is not None and known["model"] is None:

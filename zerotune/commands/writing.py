@@ -13,8 +13,10 @@ def write(path: Path, text: str, force: bool) -> None:
     """A new file beside it, then renamed into place. A file that is there keeps its mode.
 
     Raises:
-        UsageError: it exists and `force` is off, it is a folder, or it can't be written.
+        UsageError: it is named -, it exists and `force` is off, it is a folder, or it can't be written.
     """
+    if str(path) == "-":
+        raise UsageError("- is no file's name; leave -o out to print")
     if path.is_dir():
         raise UsageError(f"{path} is a folder; name a file")
     if path.exists() and not path.is_file():  # a device or a pipe: it must not be replaced by a file

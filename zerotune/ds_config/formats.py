@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import PurePath
+from urllib.parse import quote
 
 from .finding import Finding
 from .rules import Rule, all_rules
@@ -76,7 +77,7 @@ def sarif_rule(rule: Rule) -> dict:
 
 
 def sarif_result(path: str, finding: Finding) -> dict:
-    location: dict = {"artifactLocation": {"uri": PurePath(path).as_posix()}}
+    location: dict = {"artifactLocation": {"uri": quote(PurePath(path).as_posix(), errors="surrogateescape")}}
     if finding.line:
         location["region"] = {
             "startLine": finding.line,

@@ -16,6 +16,7 @@ def text(findings: list[Finding], path: str, source: str | None) -> str:
         source: the file's text, for the excerpts; None for a dict.
     """
     lines = (source or "").split("\n")
+    path = printable(path)
     parts = [_one(finding, path, lines) for finding in sorted(findings, key=sort_key)]
     parts.append(summary(findings, path))
     return "\n".join(parts)
@@ -43,15 +44,20 @@ def word(severity: str) -> str:
     return "note" if severity == "info" else severity
 
 
+def printable(text: str) -> str:
+    """One line that a terminal shows as it is."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 def _one(finding: Finding, path: str, lines: list[str]) -> str:
     place = f"{path}:{finding.line}:{finding.column}" if finding.line else path
-    made = [f"{place}: {word(finding.severity)}: {finding.message} [{finding.rule} {finding.slug}]"]
+    made = [f"{place}: {word(finding.severity)}: {printable(finding.message)} [{finding.rule} {finding.slug}]"]
     if finding.line and finding.line <= len(lines):
         made += excerpt(lines[finding.line - 1], finding.line, finding.column, finding.length)
     elif finding.pointer:
         made.append(f"    at {dotted(finding.pointer)}")
     if finding.help:
-        made.append(f"    help: {finding.help}")
+        made.append(f"    help: {printable(finding.help)}")
     return "\n".join(made)
 
 
@@ -64,7 +70,7 @@ def excerpt(line: str, number: int, column: int, length: int) -> list[str]:
         after = "..." if first + MAX_EXCERPT < len(line) else ""
         line = ("..." if first else "") + line[first : first + MAX_EXCERPT] + after
         start = start - first + (3 if first else 0)
-    line = "".join(letter if letter.isprintable() else "?" for letter in line)
+    line = printable(line)
     label = f"{number:>5} | "
     marks = "^" * max(1, min(length, len(line) - start))
     return [f"{label}{line}", " " * (len(label) - 2) + "| " + " " * start + marks]

@@ -33,7 +33,9 @@ def test_sarif_has_a_rule_and_a_place_for_every_result():
     for result in run["results"]:
         assert result["ruleId"] in known
         assert result["level"] in ("error", "warning", "note")
-        region = result["locations"][0]["physicalLocation"]["region"]
+        place = result["locations"][0]["physicalLocation"]
+        assert place["artifactLocation"]["uri"] == "ds%3A%20100%25%2C.json"
+        region = place["region"]
         assert region["startLine"] in (1, 2) and region["endColumn"] > region["startColumn"]
 
 
