@@ -58,7 +58,7 @@ def fill(weights: Weights, reader: Reader) -> list[Goal]:
     reader.fill(goals)
     if weights.init:
         _copy_secondary(weights.sources)
-        _fill_nvme(weights, on_nvme, reader)
+        _fill_nvme(weights, reader)
     return goals
 
 
@@ -111,11 +111,15 @@ def _copy_secondary(sources) -> None:
             target.ds_secondary_tensor.copy_(target.ds_tensor)
 
 
-def _fill_nvme(weights: Weights, on_nvme: set[int], reader: Reader) -> None:
+def _fill_nvme(weights: Weights, reader: Reader) -> None:
     lazies = {id(target): lazy for target, lazy in weights.sources}
+
+    def read(param: torch.nn.Parameter) -> None:
+        if id(param) in lazies:
+            reader.fill(_goals(param, lazies[id(param)]))
+
     for param in weights.init.on_nvme:
-        lazy = lazies.get(id(param))
-        weights.init.store_on_nvme(param, lambda one, lazy=lazy: reader.fill(_goals(one, lazy)) if lazy else None)
+        weights.init.store_on_nvme(param, read)
 
 
 def compute_the_rest(model, weights: Weights) -> None:
