@@ -288,11 +288,9 @@ def test_a_full_disk_is_noticed_and_survived(small_disk, monkeypatch):
 
 
 def test_without_memory_for_copies_it_saves_in_the_foreground(tmp_path, monkeypatch):
-    from types import SimpleNamespace
-
     from zerotune.checkpointing import background
 
-    monkeypatch.setattr(background.psutil, "virtual_memory", lambda: SimpleNamespace(available=1 << 20))
+    monkeypatch.setattr(background.host_memory, "free_bytes", lambda: 1 << 20)
     said: list[str] = []
     saver = make_saver(said.append, rank=0, world_size=1, per_node=1)
     saver.prepare(8 << 20)

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 
 from zerotune.checkpointing import snapshot
 from zerotune.checkpointing.completion import MARKER, write_marker
+from zerotune.preflight import host_memory
 from zerotune.preflight.output_folder import size
 
 SMALL_FILES = 32 << 20  # room for config, tokenizer, random states and the trainer's state
@@ -87,7 +87,7 @@ class BackgroundSaver:
     def prepare(self, num_bytes: int) -> None:
         """Make memory for the copies in a thread, where there is enough: the first save need not do it."""
         if self._memory_missing(num_bytes) <= 0:
-            self.thread = threading.Thread(target=self.buffer.reserve, args=(num_bytes,), daemon=True)
+            self.thread = threading.Thread(target=self._reserve, args=(num_bytes, side_stream()), daemon=True)
             self.thread.start()
 
     def open(self, folder: Path, step: int) -> bool:
@@ -127,8 +127,7 @@ class BackgroundSaver:
             self._raise_bug()
             return save.folder not in self.failed
         self.copying = threading.Event()
-        after = torch.cuda.current_stream().record_event() if torch.cuda.is_available() else None
-        self.thread = threading.Thread(target=self._run, args=(save, self.copying, after), daemon=True)
+        self.thread = threading.Thread(target=self._run, args=(save, self.copying, side_stream()), daemon=True)
         self.thread.start()
         return True
 
@@ -157,7 +156,7 @@ class BackgroundSaver:
     def _memory_missing(self, num_bytes: int) -> int:
         """Bytes of host memory that this node lacks for the copies, taking its other ranks to need as much."""
         more = max(0, num_bytes - self.buffer.num_bytes) * self.per_node
-        return more - (psutil.virtual_memory().available - MEMORY_LEFT) if more else 0
+        return more - (host_memory.free_bytes() - MEMORY_LEFT) if more else 0
 
     def _tell_memory(self, missing: int, most: int) -> None:
         if self.told_memory or not self.in_background:
@@ -171,13 +170,20 @@ class BackgroundSaver:
         else:
             self.say(f"saving in the background: copies take {size(most)} of host memory per rank")
 
-    def _run(self, save: Save, copying: threading.Event | None, after=None) -> None:
+    def _reserve(self, num_bytes: int, stream) -> None:
+        try:
+            with torch.cuda.stream(stream):
+                self.buffer.reserve(num_bytes)
+        except BaseException as bug:  # raised again on the main thread
+            self.bug = bug
+
+    def _run(self, save: Save, copying: threading.Event | None, stream=None) -> None:
         """Copy, write, agree and complete; without `copying` the states are written from where they are."""
         try:
             crc32, error = {}, None
             try:
                 if copying is not None:
-                    snapshot.copy(save.files, self.buffer, after)
+                    snapshot.copy(save.files, self.buffer, stream)
                     copying.set()
                 crc32 = {file.path.relative_to(save.folder).as_posix(): snapshot.write(file) for file in save.files}
             except Exception as failure:  # the other ranks must learn of it
@@ -228,6 +234,18 @@ class BackgroundSaver:
         bug, self.bug = self.bug, None
         if bug is not None:
             raise bug
+
+
+def side_stream() -> torch.cuda.Stream | None:
+    """A stream of this rank's GPU that comes after all that was queued there so far; None without one.
+
+    A thread starts on GPU 0; inside the stream it is on the rank's.
+    """
+    if not torch.cuda.is_available():
+        return None
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    return stream
 
 
 def aside(folder: Path) -> Path:

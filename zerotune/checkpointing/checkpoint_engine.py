@@ -67,7 +67,9 @@ def state_bytes(engine) -> int:
     """Bytes of the tensors that this rank will save, found without saving; 0 where they lie on NVMe."""
     if engine.zero_nvme_offload_optimizer():
         return 0
-    states = [engine.optimizer.state_dict()]
+    states = []
+    if engine.save_zero_checkpoint or engine.save_non_zero_checkpoint:
+        states.append(engine.optimizer.state_dict())
     if engine.save_non_zero_checkpoint and not engine.zero_optimization_partition_weights():
         states.append(engine.module.state_dict())
     return snapshot.tensor_bytes(states)

@@ -110,18 +110,15 @@ class HostBuffer:
             torch.cuda.check_error(torch.cuda.cudart().cudaHostUnregister(self.memory.data_ptr()))
 
 
-def copy(files: list[StateFile], buffer: HostBuffer, after: torch.cuda.Event | None = None) -> None:
+def copy(files: list[StateFile], buffer: HostBuffer, stream: torch.cuda.Stream | None = None) -> None:
     """Move the pieces' sources into `buffer`; returns when all bytes are there.
 
     Args:
-        after: recorded when the states were final; None on CPU.
+        stream: waits already for the states to be final, and knows this rank's GPU; None on CPU.
     """
-    buffer.reserve(sum(file.num_bytes for file in files))
-    stream = torch.cuda.Stream() if after is not None else None
     position, moved = 0, []
     with torch.cuda.stream(stream):
-        if stream is not None:
-            stream.wait_event(after)
+        buffer.reserve(sum(file.num_bytes for file in files))
         for piece in (piece for file in files for piece in file.pieces):
             target = buffer.memory[position : position + piece.source.numel()]
             target.copy_(piece.source, non_blocking=True)
