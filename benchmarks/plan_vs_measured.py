@@ -139,7 +139,8 @@ def plot(path: Path, picture: Path) -> int:
 def ratios_of(row: dict) -> dict[str, tuple[float, float]]:
     """Planned and measured: allocator's peak and host memory [bytes], step [s]."""
     from zerotune.planner.hardware import parse_gpus
-    from zerotune.planner.memory import gpu_peak, host_peak
+    from zerotune.planner.host_phases import host_peak
+    from zerotune.planner.memory import gpu_peak
     from zerotune.planner.models import read_model
     from zerotune.planner.run import Run, zero_of
     from zerotune.planner.timing import step_time

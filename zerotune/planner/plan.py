@@ -8,7 +8,8 @@ from zerotune.ds_config.resolve import resolve
 
 from . import host_terms as host
 from .hardware import parse_gpus
-from .memory import PHASES, Peak, gpu_peak, gpu_peak_bytes, host_peak, node_host_bytes, settled
+from .host_phases import host_peak, node_host_bytes, settled
+from .memory import PHASES, Peak, gpu_peak, gpu_peak_bytes
 from .models import read_model
 from .run import Run, zero_of
 from .timing import StepTime, step_time

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .memory import PHASES, gpu_peak, node_host_bytes, settled
+from .host_phases import node_host_bytes, settled
+from .memory import PHASES, gpu_peak
 from .models import with_lora
 from .plan import amount
 from .run import Run, Zero

@@ -11,7 +11,8 @@ from zerotune.errors import UsageError
 from zerotune.planner import gpu_terms as gpu
 from zerotune.planner import host_terms as host
 from zerotune.planner.hardware import parse_gpus
-from zerotune.planner.memory import PHASES, gpu_peak, gpu_peak_bytes, host_peak, host_peak_bytes, node_host_bytes
+from zerotune.planner.host_phases import host_peak, host_peak_bytes, node_host_bytes
+from zerotune.planner.memory import PHASES, gpu_peak, gpu_peak_bytes
 from zerotune.planner.model_rows import ROWS
 from zerotune.planner.models import find_model, read_model, with_lora
 from zerotune.planner.partition import aligned_groups, held_params, owned_params, sub_groups, touched_params

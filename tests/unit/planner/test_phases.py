@@ -13,7 +13,8 @@ from zerotune.ds_config.resolve import resolve
 from zerotune.planner import gpu_terms as gpu
 from zerotune.planner import host_terms as host
 from zerotune.planner.hardware import parse_gpus
-from zerotune.planner.memory import PHASES, gpu_peak, host_peak, node_host_bytes, settled
+from zerotune.planner.host_phases import host_peak, node_host_bytes, settled
+from zerotune.planner.memory import PHASES, gpu_peak
 from zerotune.planner.models import find_model
 from zerotune.planner.plan import make_plan
 from zerotune.planner.run import Run, zero_of
