@@ -180,10 +180,12 @@ def report(row: dict) -> None:
         f"(from_pretrained {row['stock_uss_over_bare_mb']}; a partition x 1.1 + 300 is {bound:.0f})\n"
         f"bytes read by all ranks / checkpoint: {row['ours_read_ratio']:.4f}"
     )
-    facts = {
+    facts = {  # busy: the machine's load average, the benchmark's own ranks included
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "cores": cores(),
         "machine": platform.machine(),
+        "launcher": "deepspeed",
+        "busy": f"{os.getloadavg()[1]:.1f}",
         **{name: version(name) for name in ("torch", "deepspeed", "transformers", "safetensors")},
     }
     line = {**facts, **row, "load_ratio": ratios["load_s"], "process_ratio": ratios["process_s"]}
