@@ -16,7 +16,7 @@ def text(findings: list[Finding], path: str, source: str | None) -> str:
         source: the file's text, for the excerpts; None for a dict.
     """
     lines = (source or "").split("\n")
-    path = printable(path)
+    path = printable(str(path))  # train.py gives a Path
     parts = [_one(finding, path, lines) for finding in sorted(findings, key=sort_key)]
     parts.append(summary(findings, path))
     return "\n".join(parts)
