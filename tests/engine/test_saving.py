@@ -304,7 +304,7 @@ def test_without_memory_for_copies_it_saves_in_the_foreground(tmp_path, monkeypa
 def test_a_step_saved_again_keeps_the_old_one_until_the_new_one_is_complete(tmp_path, monkeypatch):
     import torch
 
-    from zerotune.checkpointing import background, snapshot
+    from zerotune.checkpointing import folders, snapshot
 
     saver = make_saver(rank=0, world_size=1, per_node=1)
     assert save_alone(saver, tmp_path, 1, 1)
@@ -316,4 +316,4 @@ def test_a_step_saved_again_keeps_the_old_one_until_the_new_one_is_complete(tmp_
     assert save_alone(saver, tmp_path, 1, 1)
     assert names(tmp_path) == ["checkpoint-1"] and not (tmp_path / "checkpoint-1" / "of the first").exists()
     assert torch.load(tmp_path / "checkpoint-1" / "rank_0.pt")["weights"].numel() == 1 << 18
-    assert not background.aside(tmp_path / "checkpoint-1").exists()
+    assert not folders.aside(tmp_path / "checkpoint-1").exists()

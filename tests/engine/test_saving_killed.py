@@ -33,7 +33,7 @@ def save_for_ever(run: Path, rank: int, first: int, meeting: Path) -> None:
     import torch
     import torch.distributed as dist
 
-    from zerotune.checkpointing import background, retention
+    from zerotune.checkpointing import background, folders, retention
     from zerotune.training import ranks
 
     torch.set_num_threads(1)
@@ -41,7 +41,7 @@ def save_for_ever(run: Path, rank: int, first: int, meeting: Path) -> None:
 
     def retain(save) -> None:
         for folder in retention.superfluous(run, save.folder, limit=2):
-            background.remove(folder)
+            folders.remove(folder)
 
     gathers = {"gather": ranks.new_gather(), "gather_in_thread": ranks.new_gather()}
     saver = background.BackgroundSaver(

@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from zerotune.checkpointing import snapshot
-from zerotune.checkpointing.completion import MARKER, write_marker
+from zerotune.checkpointing import folders, snapshot
+from zerotune.checkpointing.completion import write_marker
 from zerotune.preflight import host_memory
 from zerotune.preflight.output_folder import size
 
@@ -97,7 +97,7 @@ class BackgroundSaver:
         if not self._room(folder, min(self.gather(free)), self.expected_bytes):
             return False
         if self.rank == 0:
-            set_aside(folder)
+            folders.set_aside(folder)
         self.gather(None)
         self.open_save = Save(folder, step)
         return True
@@ -215,16 +215,14 @@ class BackgroundSaver:
             write_marker(save.folder, self.world_size, save.step, crc32)
         except OSError as error:
             return error
-        shutil.rmtree(aside(save.folder), ignore_errors=True)
+        shutil.rmtree(folders.aside(save.folder), ignore_errors=True)
         self.retain(save)
         return None
 
     def _abandon(self, save: Save, error: BaseException | None) -> None:
         self.failed.append(save.folder)
         if self.rank == 0:
-            remove(save.folder)
-            if aside(save.folder).exists():
-                aside(save.folder).rename(save.folder)
+            folders.put_back(save.folder)
         if error:
             self.say(
                 f"warning: {save.folder.name} is not saved: {error}. What was written is removed; training goes on."
@@ -246,23 +244,3 @@ def side_stream() -> torch.cuda.Stream | None:
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     return stream
-
-
-def aside(folder: Path) -> Path:
-    """Where an earlier checkpoint of the same step waits until its successor is complete."""
-    return folder.with_name(folder.name + ".old")
-
-
-def set_aside(folder: Path) -> None:
-    """Free the name: a complete checkpoint waits aside, what is left of an incomplete one goes."""
-    if (folder / MARKER).exists():
-        shutil.rmtree(aside(folder), ignore_errors=True)
-        folder.rename(aside(folder))
-    else:
-        remove(folder)
-
-
-def remove(folder: Path) -> None:
-    """Delete a checkpoint, its marker first: a deletion that is cut short must not leave one that looks complete."""
-    (folder / MARKER).unlink(missing_ok=True)
-    shutil.rmtree(folder, ignore_errors=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from transformers import TrainerCallback
 from transformers.trainer_utils import SaveStrategy
 
-from zerotune.checkpointing import background, checkpoint_engine, retention
+from zerotune.checkpointing import background, checkpoint_engine, folders, retention
 from zerotune.preflight import output_folder
 from zerotune.training import ranks
 
@@ -16,7 +16,7 @@ def make_saver(args, training_args, num_parameters: int) -> background.Backgroun
 
     def retain(save: background.Save) -> None:
         for folder in retention.superfluous(save.folder.parent, save.folder, limit, every, save.best):
-            background.remove(folder)
+            folders.remove(folder)
 
     saver = background.BackgroundSaver(
         rank=ranks.rank(),
