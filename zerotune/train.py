@@ -124,7 +124,7 @@ def make_trainer(args, training_args, parts, resume: Path | None):
         data_collator=parts.collate,
         processing_class=parts.tokenizer,
         callbacks=[
-            StopOnSignal(ranks.new_gather()),
+            StopOnSignal(ranks.new_highest()),
             metrics,
             *beside,
             ProgressBar(),

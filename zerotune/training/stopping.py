@@ -18,9 +18,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 
 @dataclass
 class Request:
-    """What this rank heard, and what all ranks agreed on: the name of the signal, None without one."""
+    """The signal that this rank heard (0: none), and the name of the one that all ranks agreed on."""
 
-    heard: str | None = None
+    heard: int = 0
     agreed: str | None = None
 
 
@@ -32,9 +32,9 @@ def listening() -> Iterator[Request]:
     """Inside, the signals are noted and nothing more. A second one is too: launchers send what a user sent again."""
 
     def note(number, frame):
-        request.heard = signal.Signals(number).name
+        request.heard = int(number)
 
-    request.heard = request.agreed = None
+    request.heard, request.agreed = 0, None
     before = {number: signal.signal(number, note) for number in SIGNALS}
     try:
         yield request
@@ -47,13 +47,13 @@ class StopOnSignal(TrainerCallback):
     """After a signal to any rank: save at the end of the step, and train no further.
 
     Args:
-        gather: every rank's value, by rank.
+        highest: the highest of all ranks' numbers.
     """
 
-    def __init__(self, gather: Callable[[str | None], list]):
-        self.gather = gather
+    def __init__(self, highest: Callable[[int], int]):
+        self.highest = highest
 
     def on_step_end(self, args, state, control, **kwargs):
-        request.agreed = next((name for name in self.gather(request.heard) if name), None)
-        if request.agreed:
+        if number := self.highest(request.heard):
+            request.agreed = signal.Signals(number).name
             control.should_save = control.should_training_stop = True
