@@ -57,8 +57,10 @@ def require_same_frozen(stored: Stored, names: list[str]) -> bool:
 
 
 def require_same_optimizer(stored: Stored, engine) -> None:
-    """Raises:
-    UsageError: the optimizer that wrote the checkpoint has other settings or states.
+    """The optimizer must be of the kind that wrote the checkpoint: Adam and AdamW of torch or DeepSpeed are one kind.
+
+    Raises:
+        UsageError: its settings or states are others.
     """
     settings, saved = engine.optimizer.optimizer.param_groups[0], stored.hyperparameters[stored.masters[0]]
     there, here = TELLING & set(saved), TELLING & set(settings)
@@ -72,8 +74,10 @@ def require_same_optimizer(stored: Stored, engine) -> None:
 
 
 def require_no_rounding(stored: Stored, key: str, name: str, source: str, target: torch.dtype) -> None:
-    """Raises:
-    UsageError: a state would be kept in fewer bits than it was saved in.
+    """A state must be kept in no fewer bits than it was saved in.
+
+    Raises:
+        UsageError: it would be.
     """
     if torch.promote_types(DTYPES[source], target) != target:
         raise UsageError(
