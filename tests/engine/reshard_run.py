@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def ds_config(kind: str, precision: str, world_size: int, optimizer: dict | None
     return made
 
 
-def model(**changes):
+def model(frozen_size: int = 90, **changes):
     """Tied embeddings, a frozen layer, a buffer that is saved, sizes that no number of ranks divides."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -53,7 +54,9 @@ def model(**changes):
     made = AutoModelForCausalLM.from_config(
         AutoConfig.for_model("llama", **{**VARIANTS["llama tied"], **changes}), dtype=torch.float32
     )
-    made.model.layers[0].mlp.requires_grad_(False)
+    config = copy.deepcopy(made.config)
+    config.intermediate_size = frozen_size
+    made.model.layers[0].mlp = type(made.model.layers[0].mlp)(config).requires_grad_(False)
     made.register_buffer("steps_seen", torch.zeros(3, dtype=torch.int64))
     return made
 

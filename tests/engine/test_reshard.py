@@ -67,13 +67,15 @@ def test_what_does_not_fit_is_refused(chain):
         pytest.skip("once is enough")
     adagrad = {"type": "Adagrad", "params": {"lr": 1e-2}}
     cases = {
-        "model": {"kind": "stage1", "precision": "fp32", "intermediate_size": 88, "num_hidden_layers": 3},
+        "model": {"kind": "stage1", "precision": "fp32", "hidden_size": 72, "num_hidden_layers": 3},
+        "frozen": {"kind": "stage1", "precision": "fp32", "frozen_size": 88},
         "optimizer": {"kind": "stage1", "precision": "fp32", "optimizer": adagrad},
         "masters": {"kind": "stage3_offload", "precision": "bf16 masters", "optimizer": ADAMW},
     }
     told = forked_ranks.run(reshard_run.refusals, 1, folder, cases)[0]
     assert "a checkpoint of another model" in told["model"]
-    assert "model.layers.1.mlp.gate_proj.weight: (90, 66) there, (88, 66) here" in told["model"]
+    assert "model.embed_tokens.weight: (101, 66) there, (101, 72) here" in told["model"]
+    assert "Frozen parameters: model.layers.0.mlp.gate_proj.weight (90, 66) there, (88, 66) here" in told["frozen"]
     assert "more\nResume with the model flags of that run" in told["model"]
     assert "another optimizer wrote it" in told["optimizer"]
     assert "is torch.float32 there and torch.bfloat16 here, which would round it" in told["masters"]

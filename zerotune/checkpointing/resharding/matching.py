@@ -41,19 +41,25 @@ def require_same_model(folder: Path, shapes: dict[str, tuple[int, ...]], engine)
         )
 
 
-def require_same_frozen(stored: Stored, names: list[str]) -> bool:
-    """Are the frozen parameters in the checkpoint? A LoRA run saves none: they come from the base model.
+def require_same_frozen(stored: Stored, engine, names: list[str]) -> bool:
+    """Are the frozen parameters `names` in the checkpoint? A LoRA run saves none: they come from the base model.
 
     Raises:
-        UsageError: only some are.
+        UsageError: only some are, or in another shape.
     """
-    absent = [name for name in names if name not in stored.weights.tensors]
-    if absent and len(absent) < len(names):
+    tensors, params = stored.weights.tensors, dict(engine.module.named_parameters())
+    absent = [name for name in names if name not in tensors]
+    if absent and len(absent) == len(names):
+        return False
+    other = [f"{name} {tuple(tensors[name].shape)} there, {_shape(params[name])} here" for name in names
+             if name in tensors and tuple(tensors[name].shape) != _shape(params[name])]  # fmt: skip
+    wrong = [f"{name} only here" for name in absent] + other
+    if wrong:
         raise UsageError(
-            f"--resume_from_checkpoint {stored.weights.folder}: frozen parameters are absent from the checkpoint: "
-            f"{', '.join(absent[:SHOWN])}. It is one of another model."
+            f"--resume_from_checkpoint {stored.weights.folder}: a checkpoint of another model. Frozen parameters: "
+            f"{'; '.join(wrong[:SHOWN])}. Resume with the model flags of that run."
         )
-    return not absent
+    return True
 
 
 def require_same_optimizer(stored: Stored, engine) -> None:

@@ -12,6 +12,7 @@ from zerotune.loading.lazy_tensor import DTYPES
 
 def fill(reader: RangeReader, into: torch.Tensor, source: SourceTensor, first: int) -> None:
     """Copy elements [first, first + n) of `source` into `into` [n], in the type of `into`."""
+    assert first + into.numel() <= source.num_elements, (source.name, first, into.numel(), source.num_elements)
     slot = Slot(source.name, source, source.dtype, 0)
     for begin, raw, _ in converted_chunks(reader, slot, first, first + into.numel()):
         values = torch.from_numpy(raw).view(DTYPES[source.dtype])

@@ -91,12 +91,14 @@ def _restore_rest(reader: RangeReader, stored: Stored, engine) -> None:
     """Frozen parameters and buffers."""
     frozen = layout.frozen(engine)
     with torch.no_grad():
-        if matching.require_same_frozen(stored, [span.name for _, span in frozen]):
+        if matching.require_same_frozen(stored, engine, [span.name for _, span in frozen]):
             for values, span in frozen:
                 fill(reader, values[: span.length], stored.weights.tensors[span.name], span.first)
         for name, buffer in engine.module.named_buffers():
-            if name in stored.weights.buffers and buffer.is_contiguous():
-                fill(reader, buffer.view(-1), stored.weights.tensors[name], 0)
+            if name in stored.weights.buffers:
+                values = torch.empty(buffer.numel(), dtype=buffer.dtype)
+                fill(reader, values, stored.weights.tensors[name], 0)
+                buffer.copy_(values.view(buffer.shape))
 
 
 def _weights_from_masters(optimizer) -> None:
