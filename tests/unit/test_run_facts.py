@@ -40,6 +40,9 @@ from zerotune.errors import UsageError
         ("python sweep.py --bf16", None, None),
         ("N=8; deepspeed --num_gpus $N train.py --bf16 > log 2>&1 &", 8, 1),
         ("torchrun --nproc_per_node ${GPUS:-4} train.py --bf16 | tee log", 4, 1),
+        ("docker run --gpus all x bash -c 'cd /w && deepspeed --num_gpus 2 train.py --bf16'", 2, 1),
+        ("L='torchrun --nproc_per_node 2'; srun --jobid $ID bash -lc '$L train.py --bf16'", 2, 1),
+        ('CMD=\'deepspeed --num_gpus 2 train.py --bf16\'\necho "$CMD"\neval "$CMD"', 2, 1),
         ("pip install --upgrade x && deepspeed --num_gpus 2 a.py --bf16; python merge.py --fp16", 2, 1),
     ],
 )
@@ -137,6 +140,33 @@ def test_files_that_are_wrong(tmp_path, name, text, expected):
         run_facts(f"@{tmp_path / name}")
 
 
+SLURM = r"""
+#SBATCH --nodes=4
+ARGS=(--learning_rate 2e-5 --bf16)
+srun --jobid $SLURM_JOBID bash -c "torchrun \
+  --nnodes $SLURM_NNODES --node_rank \$SLURM_PROCID --nproc_per_node 8 \
+  --master_addr $(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1) \
+  train.py --deepspeed ds.json ${ARGS[@]} --weight_decay 0.1"
+"""
+
+
+def test_a_launch_line_in_quotes(capsys):
+    facts = run_facts(SLURM)
+    assert facts.training_args == {"deepspeed": "ds.json", "learning_rate": 2e-5, "bf16": True, "weight_decay": 0.1}
+    assert (facts.ranks, facts.unknown, capsys.readouterr().err) == (None, frozenset(), "")
+
+
+def test_what_the_caller_adds_is_no_value():
+    assert run_facts('train() { deepspeed train.py --bf16 "${@:2}"; }').training_args == {"bf16": True}
+
+
+@pytest.mark.parametrize("text", ["train.sh", "hello world", "bash -c 'x'", "pip install x"])
+def test_words_that_say_nothing_about_a_run(text):
+    """Else all flags would be taken as their defaults, and compared."""
+    with pytest.raises(UsageError, match="@FILE reads a script"):
+        run_facts(text)
+
+
 @pytest.mark.parametrize("path", ["@", "@no.sh", "@/", "@no.yaml"])
 def test_files_that_are_not_there(path):
     with pytest.raises(UsageError):
@@ -159,6 +189,10 @@ def test_files_that_are_not_there(path):
         'x "' + "$((" * 20_000 + '"',
         "\ue000 --a \ue000",
         "--bf16 \x00",
+        "eval " * 2_000 + "x --a",
+        'X=\'eval "$X"\'; eval "$X"',
+        "X='eval \"$X$X\"'; eval $X",
+        "X=" + "x" * 30_000 + '\neval "$X" --b' * 2_000,
         "x" * 1_000_000,
     ],
     ids=lambda text: repr(text[:12]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from zerotune.errors import UsageError
@@ -11,6 +12,7 @@ from .launch_line import Launch, read_launch
 from .shell import UNKNOWN
 
 _WORDS = {"true": True, "false": False, "none": None}
+_CALLERS = re.compile(rf"{UNKNOWN}[@*](:\d+)?")  # "$@", "${@:2}": whatever the caller adds
 _TRUTH = {"1": True, "0": False, "yes": True, "no": False, "y": True, "n": False, "t": True, "f": False}
 
 
@@ -57,7 +59,7 @@ def _pairs(words: list[str]) -> list[tuple[str, list[str]]]:
         if word.startswith("--") and len(word) > 2:
             name, equals, value = word[2:].partition("=")
             found.append((name.replace("-", "_"), [value] if equals else []))
-        elif found and word not in (f"{UNKNOWN}@", f"{UNKNOWN}*"):  # "$@": whatever the caller adds
+        elif found and not _CALLERS.fullmatch(word):
             found[-1][1].append(word)
     return found
 

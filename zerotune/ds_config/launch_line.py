@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from zerotune.errors import UsageError
+
 from .shell import UNKNOWN, Command, commands
 
 MODULES = {
@@ -44,12 +46,18 @@ class Launch:
 
 
 def read_launch(text: str) -> Launch:
-    """The training command of a text: the last one with a launcher, else with flags; flags alone are taken as such."""
+    """The training command of a text: the last one with a launcher, else with flags; flags alone are taken as such.
+
+    Raises:
+        UsageError: words, and neither a launcher nor a flag among them.
+    """
     found = commands(text)
     launches = [launch for launch in map(_launch, found) if launch is not None]
     if launches:
         return max(reversed(launches), key=_weight)
     flagged = [command.words for command in found if any(word.startswith("--") for word in command.words)]
+    if found and not flagged:
+        raise UsageError(f"--training-args: no flags and no launcher in {text.strip()[:60]!r}; @FILE reads a script")
     return Launch(flagged[-1] if flagged else [])
 
 

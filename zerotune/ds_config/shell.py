@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from zerotune.errors import UsageError
 
@@ -17,6 +18,8 @@ UNKNOWN = "\ue000"
 MAX_LENGTH = 200_000
 # 0.4 s; launch scripts have some 3,000 characters.
 MAX_TEXT = 1 << 16
+# What a text within the text (bash -c) counts at least, so that they end.
+LEAST_TEXT = 1000
 # Expansions have bounds, or a text of unclosed ones would take the square of its length.
 _EXPANSION = r"\$\((?:[^()]|\([^()]{0,200}+\)){0,200}+\)|`[^`]{0,500}+`|\$\{[^}]{0,200}+\}|\$[A-Za-z_]\w*+|\$[\d@*\#?]"
 _TOKEN = re.compile(
@@ -46,6 +49,7 @@ _PIECE = re.compile(
 _QUOTED = re.compile(rf"""\\\r?\n|\\([$`"\\])|{_EXPANSION}""")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _PARAMETER = re.compile(r"\$\{?([A-Za-z_]\w*)(\[[@*]\])?(?::?[-=](.*?))?\}?", re.DOTALL)
+_SHELLS = ("bash", "sh", "zsh")
 _SETTERS = ("export", "declare", "local", "readonly", "-x")
 
 
@@ -57,25 +61,56 @@ class Command:
     environment: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class _Script:
+    """A text of commands, and what is set around it."""
+
+    text: str
+    variables: dict[str, str] = field(default_factory=dict)
+
+
 def commands(text: str) -> list[Command]:
-    """All simple commands, in the order of the text.
+    """All simple commands, in the order of the text; those of `bash -c TEXT` and `eval TEXT` in their place.
 
     Raises:
-        UsageError: quotes that are not closed, or variables that grow without bound.
+        UsageError: quotes that are not closed, or texts or variables that grow without bound.
     """
-    if len(text) > MAX_TEXT:
-        raise UsageError(f"--training-args: more than {MAX_TEXT:,} characters; name the launch line alone")
-    reader = _Reader()
-    for match in _TOKEN.finditer(text):
+    found, waiting, length = [], [_Script(text)], 0
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, Command):
+            found.append(item)
+            continue
+        length += max(len(item.text), LEAST_TEXT)
+        if length > MAX_TEXT:
+            raise UsageError(f"--training-args: more than {MAX_TEXT:,} characters; name the launch line alone")
+        waiting += [_inner(command) or command for command in reversed(_simple(item))]
+    return found
+
+
+def _simple(script: _Script) -> list[Command]:
+    reader = _Reader(script.variables)
+    for match in _TOKEN.finditer(script.text):
         reader.take(match.lastgroup, match.group())
     reader.finish()
     return reader.found
 
 
+def _inner(command: Command) -> _Script | None:
+    """What `bash -c TEXT`, wherever it stands in the line, or `eval TEXT` runs."""
+    words = command.words
+    if words[0] == "eval":
+        return _Script(" ".join(words[1:]), command.environment)
+    for number, (word, option) in enumerate(pairwise(words[:-1])):
+        if word.rpartition("/")[2] in _SHELLS and re.fullmatch(r"-\w*c", option):
+            return _Script(words[number + 2], command.environment)
+    return None
+
+
 class _Reader:
-    def __init__(self) -> None:
+    def __init__(self, variables: dict[str, str]) -> None:
         self.found: list[Command] = []
-        self.variables: dict[str, list[str]] = {}
+        self.variables: dict[str, list[str]] = {name: [value] for name, value in variables.items()}
         self.words: list[str] = []
         self.own: dict[str, list[str]] = {}
         self.array: str | None = None
@@ -159,7 +194,8 @@ class _Reader:
             return [str(number)]
         found = _PARAMETER.fullmatch(expansion)
         if found is None:
-            return [UNKNOWN + "".join(expansion.strip("${}`").split())]
+            name = "".join(expansion.strip("${}`").split())
+            return [UNKNOWN + re.sub(r"[^\w@*:?#-]+", ".", name)]  # a word of any shell that reads it again
         name, _, default = found.groups()
         if name in self.own or name in self.variables:
             return self.own.get(name) or self.variables.get(name, [])
