@@ -16,9 +16,9 @@ from zerotune.checkpointing.completion import what_is_damaged, what_is_wrong
 CONFIGS = {
     "stage0": {"zero_optimization": {"stage": 0}},
     "stage1 bf16": {"zero_optimization": {"stage": 1}, "bf16": {"enabled": True}},
-    "stage2 fp16 offload": {
+    "stage2 bf16 offload": {
         "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
-        "fp16": {"enabled": True, "initial_scale_power": 8},
+        "bf16": {"enabled": True},
     },
     "stage3 bf16 offload": {
         "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}},

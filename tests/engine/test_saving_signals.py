@@ -22,7 +22,7 @@ STEPS = 400
 
 def job(jobs, folder: Path, *flags: str, steps: int = STEPS):
     return jobs.train(
-        *("--ds", "stage2", "--dataset_name", str(CASES / "chats.jsonl"), *SMALL, "--max_seq_length", "64"),
+        *("--ds", "stage2", "--dataset_name", str(CASES / "chats.jsonl"), *SMALL, "--max_seq_length", "128"),
         *("--max_steps", str(steps), "--save_strategy", "no", "--eval_strategy", "no", "--export", "False"),
         *("--per_device_train_batch_size", "2", "--logging_steps", "1", "--output_dir", str(folder), *flags),
         launcher="deepspeed",

@@ -70,6 +70,7 @@ def state_bytes(engine) -> int:
     states = []
     if engine.save_zero_checkpoint or engine.save_non_zero_checkpoint:
         states.append(engine.optimizer.state_dict())
-    if engine.save_non_zero_checkpoint and not engine.zero_optimization_partition_weights():
-        states.append(engine.module.state_dict())
+    if engine.save_non_zero_checkpoint:  # under stage 3 weights lie in the optimizer's files alone
+        partitioned = engine.zero_optimization_partition_weights()
+        states.append(list(engine.module.buffers()) if partitioned else engine.module.state_dict())
     return snapshot.tensor_bytes(states)
