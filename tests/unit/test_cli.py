@@ -150,6 +150,7 @@ def test_generate_to_standard_output_and_to_a_file(call, tmp_path):
         (["generate", "stage2", "-o", "ds_configs"], "is a folder"),
         (["generate", "stage2", "-o", "-"], "leave -o out"),
         (["validate", "-", "-"], "once only"),
+        (["validate", "stage2", "--nodes", "8", "--world-size", "2"], "at least one rank"),
         (["explain", "ZT9999"], "is no rule, key or template"),
         (["explain", "offload-param-belo-3"], "offload-param-below-3"),
         (["explain", "overlapp_comm"], "nearest: overlap_comm"),
@@ -327,6 +328,10 @@ def test_diff_by_meaning(call, tmp_path):
     assert "allgather_bucket_size  200000000 -> nothing" in out, "stage 3 never looks at it"
     assert call("diff", "stage2", "stage2")[0] == 0
     assert call("diff", "stage2", "stag3")[0] == 2
+    other.write_text("[]")
+    code, out, err = call("diff", str(one), str(other))
+    assert (code, out) == (2, "") and "validate" in err
+    assert call("diff", "-", "-")[0] == 2
 
 
 def test_versions(call, tmp_path):

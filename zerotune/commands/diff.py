@@ -6,8 +6,9 @@ import click
 
 from zerotune.commands.run_context import context_of, run_options
 from zerotune.commands.sources import last
+from zerotune.ds_config.checking import view_of
 from zerotune.ds_config.effective import differences, shown
-from zerotune.errors import EXIT_FINDINGS
+from zerotune.errors import EXIT_FINDINGS, UsageError
 
 EPILOG = """\b
 Example:
@@ -26,8 +27,14 @@ Exit codes: 0 the same meaning, 1 different, 2 usage.
 @run_options
 def command(old: str, new: str, **known) -> int:
     """What changes for the engine between OLD and NEW: order, spelling and defaults written out don't."""
+    if old == new == "-":
+        raise UsageError("standard input can be read once only")
     context, entry = context_of(**known), known["entry"]
-    changed = differences(last(old, context, entry), last(new, context, entry))
+    pairs = [last(old, context, entry), last(new, context, entry)]
+    for source, around in pairs:
+        if not view_of(source, around).judged:
+            raise UsageError(f"{source.name} can't be read as a config; `zerotune-config validate` says why")
+    changed = differences(*pairs)
     for path, before, after in changed:
         click.echo(f"{path}  {described(before)} -> {described(after)}")
     if not changed:

@@ -60,6 +60,9 @@ def context_of(
     if facts is not None:
         known["world_size"] = known.get("world_size") or facts.ranks
         known["nodes"] = known.get("nodes") or facts.nodes
+    world, nodes = known.get("world_size"), known.get("nodes")
+    if world and nodes and nodes > world:
+        raise UsageError(f"{nodes} nodes with {world} ranks: a node has at least one rank")
     return Context(
         entry=entry or TRAINER,
         training_args=None if facts is None else facts.training_args,

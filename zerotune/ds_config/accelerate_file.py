@@ -48,7 +48,8 @@ def is_accelerate(value: object) -> bool:
 def as_deepspeed(document: Document) -> Document:
     """The same text with the engine's dict as its value; facts of the launch and problems go with it.
 
-    steps_per_print, which accelerate always overwrites and nobody wrote, is left out of the value.
+    What nobody wrote is left out of the value: steps_per_print, which accelerate always overwrites, and the switch for
+    whole checkpoints, whose false is DeepSpeed's default.
     """
     file = _File(document)
     file.judge_top()
@@ -56,6 +57,8 @@ def as_deepspeed(document: Document) -> Document:
     document.launch = file.launch()
     if document.launch.get("config_file") is None:
         document.value = {name: value for name, value in file.engine_dict().items() if name != "steps_per_print"}
+        if file.block.get("zero3_save_16bit_model") is None:
+            del document.value["zero_optimization"]["stage3_gather_16bit_weights_on_model_save"]
         if document.value["zero_optimization"]["stage"] == 3:  # elsewhere accelerate switches it off
             document.launch["zero_init"] = file.flag("zero3_init_flag")
         document.places = file.places()
@@ -84,7 +87,8 @@ class _File:
         elif kind not in DISTRIBUTED_TYPES:
             self.wrong("/distributed_type", "DEEPSPEED")
         elif kind != "DEEPSPEED":
-            what = f"distributed_type is {kind}: nothing of deepspeed_config is read"
+            what = "nothing of deepspeed_config is read" if self.block else "this run is without DeepSpeed"
+            what = f"distributed_type is {kind}: {what}"
             self.report("accelerate-not-deepspeed", "/distributed_type", what, "write distributed_type: DEEPSPEED")
         if not isinstance(self.top.get("deepspeed_config", {}), (dict, type(None))):
             self.wrong("/deepspeed_config", "keys and values under it")

@@ -198,3 +198,17 @@ def test_a_config_written_in_yaml_is_judged_as_a_config():
 def test_another_yaml_is_told_apart():
     (finding,) = check(as_file("model: llama\ndeepspeed: ds_z3.json\n"))
     assert finding.rule == "ZT026" and "ds_z3.json" in finding.help
+
+
+def test_what_accelerate_adds_by_itself_is_no_finding():
+    text = "distributed_type: DEEPSPEED\nnum_processes: 2\ndeepspeed_config:\n  zero_stage: 2\n"
+    context = Context(entry="accelerate")
+    assert check(text, context) == []
+    written = check(f"{text}  zero3_save_16bit_model: false\n", context)
+    assert [finding.rule for finding in written] == ["ZT530"]
+
+
+def test_a_run_without_deepspeed():
+    text = "distributed_type: FSDP\nnum_processes: 2\nfsdp_config: {}\n"
+    (finding,) = check(text, Context(entry="accelerate"))
+    assert finding.message == "distributed_type is FSDP: this run is without DeepSpeed"

@@ -82,7 +82,9 @@ def unknown_optimizer(view):
         return
     exact = {known.lower(): known for known in TORCH_NAMES}.get(str(name).lower())
     close = [exact] if exact else nearest(str(name), ("Adam", "AdamW", "Adagrad", "Lamb", "Lion", "Muon", *TORCH_NAMES))
-    reason = ": it was removed in 0.19.7" if str(name).lower() in REMOVED_NAMES else ""
+    reason = ""
+    if str(name).lower() in REMOVED_NAMES:
+        reason, close = ": it was removed in 0.19.7", ["AdamW", "Lamb"]
     reason = f": torch's name is {exact}" if exact else reason
     fix = Fix("set", "/optimizer/type", exact) if exact else None
     yield Hit("/optimizer/type", {"reason": reason, "choices": ", ".join(close or ["AdamW", "Lion", "Muon"])}, fix=fix)
