@@ -233,4 +233,4 @@ def huge_bucket(view):
     if view.stage and value is not None and value > 2_000_000_000:
         size = (4 if view.precision == "fp32" else 2) * value * (2 if view.overlap else 1)
         twice = ", both buffers of overlap_comm" if view.overlap else ""
-        yield Hit(f"{ZERO}/reduce_bucket_size", {"gib": f"{size / 2**30:,.0f}", "twice": twice})
+        yield Hit(f"{ZERO}/reduce_bucket_size", {"gib": f"{min(size, 1e300) / 2**30:,.0f}", "twice": twice})
