@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from .context import ACCELERATE, ENTRIES, RAW, Context
 from .document import Document, dotted
-from .finding import ERROR, Finding, sort_key
+from .finding import ERROR, Finding, plain_text, sort_key
 from .hjson_reading import read_as_hjson
 from .parser import parse
 from .plain import document_of_dict
@@ -126,7 +126,7 @@ def shown(value: object, limit: int = 60) -> str:
     try:
         text = json.dumps(value)
     except (TypeError, ValueError, RecursionError):
-        text = repr(value)
+        text = plain_text(value)
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 

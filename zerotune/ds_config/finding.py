@@ -56,8 +56,16 @@ class Finding:
         try:
             json.dumps(self.value, allow_nan=False)
         except (TypeError, ValueError):
-            record["value"] = repr(self.value)
+            record["value"] = plain_text(self.value)
         return record
+
+
+def plain_text(value: object) -> str:
+    """repr, also of a number that Python refuses to print."""
+    try:
+        return repr(value)
+    except ValueError:
+        return "a number of over 4,300 digits"
 
 
 def sort_key(finding: Finding) -> tuple:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from ..document import dotted, join, split
 from ..finding import ERROR, WARNING, Fix
 from ..schema import fields
@@ -9,6 +11,7 @@ from ..view import MISSING
 from .key_advice import home_of, misspelt_as, nearest_key, of_other_version, other_version, place, renaming
 from .rule import Hit, case, rule
 
+MOST_ADVISED = 500  # unknown keys that are compared with the known ones; nobody reads so much advice
 CONFIG = "deepspeed 0.19.8 runtime/config.py (open top level), runtime/config_utils.py:110 (extra='forbid')"
 
 
@@ -81,8 +84,8 @@ def misplaced_key(view):
 )
 def misspelt_key(view):
     """One or two letters off, or in the wrong case. The top level is an open dict: nothing there is refused (a001)."""
-    for violation, name, where, severity in unknown(view):
-        version = view.deepspeed
+    version = view.deepspeed
+    for violation, name, where, severity in islice(unknown(view), MOST_ADVISED):
         elsewhere = other_version(view, name, where) or home_of(name, where, version)
         meant = None if elsewhere else misspelt_as(name, where, violation.value, version)
         if meant:
@@ -108,12 +111,16 @@ def misspelt_key(view):
 )
 def unknown_key(view):
     """A key that this version doesn't read. Blocks of two kinds: pydantic ones refuse it, plain ones ignore it."""
-    for violation, name, where, severity in unknown(view):
+    for at, (violation, name, where, severity) in enumerate(unknown(view)):
         facts = {"name": name, "where": place(where), "does": does(severity)}
         entry = other_version(view, name, where)
         if entry:
             facts |= of_other_version(entry, view.deepspeed)
-        elif home_of(name, where, view.deepspeed) or misspelt_as(name, where, violation.value, view.deepspeed):
+        elif home_of(name, where, view.deepspeed):
+            continue
+        elif at >= MOST_ADVISED:
+            facts |= {"when": "", "todo": "delete it"}
+        elif misspelt_as(name, where, violation.value, view.deepspeed):
             continue
         else:
             facts |= {"when": "", "todo": nearest_key(name, view.deepspeed)}

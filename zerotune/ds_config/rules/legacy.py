@@ -8,6 +8,8 @@ from ..schema import fields
 from .communication import ZERO, raw, zero
 from .rule import Hit, case, rule
 
+GATHER = "stage3_gather_fp16_weights_on_model_save"
+
 
 @rule(
     "ZT720",
@@ -51,7 +53,7 @@ def zero_as_boolean(view):
     WARNING,
     keys=tuple(field.path for field in fields().values() if "x-deprecated-for" in field.node),
     message="{key} is the old form of {new}",
-    help="write {new}",
+    help="{todo}",
     source="deepspeed 0.19.8 runtime/zero/config.py, runtime/precision_config.py",
     bad=[case({"zero_optimization": {"cpu_offload": True}}), case({"bfloat16": {"enabled": True}}, entry="raw")],
     good=[case({"zero_optimization": {"offload_optimizer": {"device": "cpu"}}})],
@@ -61,8 +63,19 @@ def deprecated_key(view):
     for path, field in fields(view.deepspeed).items():
         new = field.node.get("x-deprecated-for")
         if new and view.has(path):
-            full = ".".join(filter(None, (field.where, new)))
-            yield Hit(join("", path).replace(".", "/"), {"new": full}, at_key=True)
+            full, at = ".".join(filter(None, (field.where, new))), join("", path).replace(".", "/")
+            off = field.name.startswith("cpu_offload") and view.get(path) is False
+            facts = {"new": full, "todo": "delete it: off is the default" if off else f"write {full}"}
+            yield Hit(at, facts, at_key=True, fix=_renewed(view, field, at, full, off))
+
+
+def _renewed(view, field, at: str, new: str, off: bool) -> Fix | None:
+    """Where the value stays what it is."""
+    if off:
+        return Fix("remove", at, safe=True)
+    if field.name == GATHER and not view.has(new) and view.get(field.path) != "auto":
+        return Fix("rename", at, new.rpartition(".")[2], safe=True)
+    return None
 
 
 @rule(
@@ -79,7 +92,7 @@ def deprecated_key(view):
 def deprecated_beside_new(view):
     """An assertion in the parser, on the mere presence of both (a071)."""
     pairs = {"cpu_offload": "offload_optimizer", "cpu_offload_param": "offload_param"}
-    pairs["stage3_gather_fp16_weights_on_model_save"] = "gather_16bit_weights_on_model_save"
+    pairs[GATHER] = "gather_16bit_weights_on_model_save"
     zero = view.block("zero_optimization")
     for old, new in pairs.items():
         both = [name for name in (new, f"stage3_{new}") if name in zero]

@@ -1,12 +1,12 @@
 """ZT0xx: the text itself. The parser finds these; the rows say what they mean.
 
 The Trainer and accelerate read with Python's json, plain DeepSpeed with Hjson. What Hjson accepts is a warning
-for the raw entry, since it runs there and nowhere else.
+for the raw entry, since it runs there and nowhere else; comments, which many configs have on purpose, are a note.
 """
 
 from __future__ import annotations
 
-from ..finding import ERROR, WARNING, Fix
+from ..finding import ERROR, INFO, WARNING, Fix
 from .rule import Hit, case, rule
 
 JSON = "RFC 8259; transformers 5.24 and accelerate 1.15 read with json.load, DeepSpeed 0.19.8 runtime/config.py with hjson.load"
@@ -46,7 +46,9 @@ def _span(problem) -> tuple[int, int] | None:
 def _severity(view, slug: str, severity: str) -> str:
     if slug == "duplicate-key":
         return ERROR if view.raw else WARNING
-    return WARNING if view.raw and view.document.hjson else severity
+    if view.raw and view.document.hjson:
+        return INFO if slug == "comment" else WARNING
+    return severity
 
 
 _row("ZT001", "empty-file", "An empty file, or one that holds only comments, is no JSON.", "  \n")
