@@ -95,3 +95,11 @@ def test_a_limit_of_no_checkpoint_is_refused():
     flag_checks.refuse_values(arguments.parse(["--save_total_limit", "1"]))
     with pytest.raises(UsageError, match=r"--save_total_limit 0: the newest checkpoint is kept"):
         flag_checks.refuse_values(arguments.parse(["--save_total_limit", "0"]))
+
+
+def test_slices_of_tensor_parallelism_are_not_exported():
+    config = {"tensor_parallel": {"autotp_size": 2}}
+    with pytest.raises(UsageError, match="--export False"):
+        flag_checks.refuse_export_of_slices(arguments.parse([]), config)
+    flag_checks.refuse_export_of_slices(arguments.parse(["--export", "False"]), config)
+    flag_checks.refuse_export_of_slices(arguments.parse([]), {"tensor_parallel": {"autotp_size": 1}})

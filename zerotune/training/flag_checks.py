@@ -34,6 +34,23 @@ def refuse_values(args: Arguments) -> None:
         )
 
 
+def refuse_export_of_slices(args: Arguments, config: dict) -> None:
+    """The exporter does not join the slices that AutoTP makes of each weight.
+
+    Args:
+        config: the DeepSpeed config as written.
+
+    Raises:
+        UsageError: tensor parallelism together with the export, which would fail after the training.
+    """
+    size = (config.get("tensor_parallel") or {}).get("autotp_size")
+    if args.run.export and isinstance(size, int) and size > 1:
+        raise UsageError(
+            f"tensor_parallel.autotp_size {size}: the export cannot join the slices of tensor parallelism. "
+            "Train without it, or add --export False."
+        )
+
+
 def _data(data: DataArguments) -> None:
     for name in ("dataset_name", "validation_name"):
         if getattr(data, name) == "":

@@ -43,6 +43,7 @@ def parse(argv: list[str], resolved):
         raise SystemExit(0)
     args = arguments.parse(argv)
     flag_checks.refuse_values(args)
+    flag_checks.refuse_export_of_slices(args, resolved.config)
     quiet_libraries()
     chosen = defaults.fill(args, resolved.config)
     values, explicit = args.training, frozenset(args.explicit)
