@@ -21,7 +21,7 @@ CASES = 150
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)  # the first test of a session waits for the operators
 def test_no_config_divides_validator_and_engine():
     seed = datetime.date.today().strftime("%Y%m%d")
     command = [sys.executable, "benchmarks/validator_agreement.py", "--n", str(CASES), "--seed", seed, "--jobs", "2"]
