@@ -140,14 +140,14 @@ def test_a_resume_folder_without_complete_checkpoint_lists_the_complete(jobs, tm
     refused(jobs.train("--resume_from_checkpoint", str(tmp_path / "nothing")), "no such folder")
 
 
-def test_a_resume_with_another_number_of_ranks(jobs, tmp_path):
+def test_a_resume_folder_that_the_trainer_did_not_write(jobs, tmp_path):
     from zerotune.checkpointing import completion
 
     folder = tmp_path / "checkpoint-2"
     folder.mkdir()
     write(folder / "latest", "global_step2")
     completion.write_marker(folder, world_size=4, step=2)
-    refused(jobs.train("--resume_from_checkpoint", str(folder)), "4 rank(s) wrote it", "this job has 1")
+    refused(jobs.train("--resume_from_checkpoint", str(folder)), "trainer_state.json is missing", str(folder))
 
 
 def test_a_resume_with_nothing_left_to_train(jobs, tmp_path):

@@ -84,9 +84,16 @@ def refuse_finished(checkpoint: Path, max_steps: int, num_train_epochs: float) -
     """The Trainer would train one step more, and the export would replace the finished model.
 
     Raises:
-        UsageError: the checkpoint is at or past the last step (`max_steps` > 0) or the last epoch.
+        UsageError: the checkpoint is at or past the last step (`max_steps` > 0) or the last epoch, or it isn't the
+            Trainer's.
     """
-    state = json.loads((checkpoint / "trainer_state.json").read_text())
+    try:
+        state = json.loads((checkpoint / "trainer_state.json").read_text())
+    except (OSError, ValueError):
+        raise UsageError(
+            f"--resume_from_checkpoint {checkpoint}: trainer_state.json is missing or damaged, so the step to go on "
+            "from is unknown. Name a checkpoint-N folder that train.py wrote."
+        ) from None
     if max_steps > 0:
         finished, flag = state["global_step"] >= max_steps, f"--max_steps {max_steps}"
     else:
