@@ -141,7 +141,7 @@ def one_bit_with_zero(view):
 @rule(
     "ZT619",
     "adam-eps-zero",
-    WARNING,
+    ERROR,
     keys=("optimizer.params.eps",),
     message="eps is 0: a weight whose gradient is exactly 0 becomes NaN",
     help='write "eps": 1e-8',
@@ -151,7 +151,7 @@ def one_bit_with_zero(view):
 )
 def adam_eps_zero(view):
     """Adam divides the first moment by the root of the second plus eps: 0 / 0 where a weight has had no gradient yet,
-    as rows of an embedding that no token asked for."""
+    as rows of an embedding that no token asked for. The loss is NaN from the second step on."""
     found = built(view)
     eps = found[1].get("eps") if found else None
     if found and takes_betas(found) and is_number(eps) and eps == 0:
