@@ -38,7 +38,21 @@ LATER = {
     "ZT601",
     "ZT605",
 }
-LATER |= {"ZT620", "ZT621", "ZT703", "ZT704", "ZT705", "ZT720", "ZT804", "ZT841", "ZT842", "ZT846", "ZT847", "ZT851"}
+LATER |= {
+    "ZT806",
+    "ZT620",
+    "ZT621",
+    "ZT703",
+    "ZT704",
+    "ZT705",
+    "ZT720",
+    "ZT804",
+    "ZT841",
+    "ZT842",
+    "ZT846",
+    "ZT847",
+    "ZT851",
+}
 # Values of these are read first by the scheduler, the optimizer or the step.
 LATE_VALUES = (
     "optimizer.",

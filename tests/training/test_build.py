@@ -29,7 +29,7 @@ def test_chats_in_the_validation_data_alone_get_a_template(tokenizer, tmp_path):
     (tmp_path / "texts.jsonl").write_text(json.dumps({"text": "hello yes"}) + "\n")
     (tmp_path / "chats.jsonl").write_text(json.dumps({"messages": chat}) + "\n")
     data = ["--dataset_name", str(tmp_path / "texts.jsonl"), "--validation_name", str(tmp_path / "chats.jsonl")]
-    flags = ["--tokenizer_name", tokenizer, "--config_overrides", SMALL, "--max_seq_length", "32"]
+    flags = ["--tokenizer_name", tokenizer, "--config_overrides", SMALL, "--max_seq_length", "32", "--plan", "off"]
     training_args = SimpleNamespace(seed=1, eval_strategy="no", bf16=False, fp16=False)
     parts = build.build(arguments.parse([*data, *flags]), training_args)
     labels = parts.validation[0]["labels"]
